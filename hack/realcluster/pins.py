@@ -1,0 +1,109 @@
+"""What can be built, from which pinned Go modules. The versions themselves stand in `pins/*/go.mod` and nowhere else.
+
+A new binary is a new row of BINARIES. Nothing here runs a command.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import ClusterError
+
+PINS = Path(__file__).parent / "pins"
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One program: the folder under `pins/` that holds its module graph, its module there, and how it is compiled."""
+
+    pin: str
+    module: str
+    package: str
+    seconds: int  # estimate for two cores, after those above it in the table; for the notice before a first build
+    stamp: str = ""  # the module whose version Kubernetes' own version variables are set to; "" leaves them alone
+    variables: tuple[tuple[str, str], ...] = ()  # further link-time variables; "{version}" in a value is replaced
+    cgo: bool = False
+    tags: tuple[str, ...] = ()
+
+
+KUBERNETES = "k8s.io/kubernetes"
+
+
+def _kubernetes(name: str, seconds: int) -> Binary:
+    return Binary("kubernetes", KUBERNETES, f"{KUBERNETES}/cmd/{name}", seconds, stamp=KUBERNETES)
+
+
+BINARIES: dict[str, Binary] = {
+    "etcd": Binary("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", 25),
+    "kube-apiserver": _kubernetes("kube-apiserver", 250),
+    "kube-controller-manager": _kubernetes("kube-controller-manager", 60),
+    "kube-scheduler": _kubernetes("kube-scheduler", 20),
+    "kubectl": _kubernetes("kubectl", 25),
+    "kwok": Binary(
+        "kwok",
+        "sigs.k8s.io/kwok",
+        "sigs.k8s.io/kwok/cmd/kwok",
+        60,
+        variables=(("sigs.k8s.io/kwok/pkg/consts.Version", "{version}"),),
+    ),
+    "kubelet": _kubernetes("kubelet", 60),
+    # Stamped with the Kubernetes it is built against: otherwise it stops at its emulation-version check.
+    "kube-scheduler-plugins": Binary(
+        "scheduler-plugins",
+        "sigs.k8s.io/scheduler-plugins",
+        "sigs.k8s.io/scheduler-plugins/cmd/scheduler",
+        140,
+        stamp=KUBERNETES,
+    ),
+}
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "control-plane": ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"),
+    "node": ("kubelet",),
+    "scheduler-plugins": ("kube-scheduler-plugins",),
+}
+GROUPS["all"] = tuple(dict.fromkeys(name for group in tuple(GROUPS.values()) for name in group))
+
+
+def pin_files(pin: str) -> tuple[Path, Path]:
+    """Return the `go.mod` and `go.sum` that fix every source file of a build."""
+    return PINS / pin / "go.mod", PINS / pin / "go.sum"
+
+
+def version(binary: Binary) -> str:
+    """Return the version that `binary` is pinned to, like `v1.37.1`."""
+    return module_version(pin_files(binary.pin)[0].read_text(), binary.module)
+
+
+def module_version(go_mod: str, module: str) -> str:
+    """Return the version of `module` that `go_mod` builds with: a replacement wins over a requirement."""
+    name = re.escape(module)
+    for pattern in (rf"^\s*(?:replace )?{name} => \S+ (v\S+)", rf"^\s*(?:require )?{name} (v\S+)"):
+        if found := re.search(pattern, go_mod, re.MULTILINE):
+            return found[1]
+    raise ClusterError(f"the pinned go.mod does not mention {module}")
+
+
+def go_directive(go_mod: str) -> tuple[int, ...]:
+    """Return the least Go version that `go_mod` asks for, like `(1, 26, 0)`."""
+    found = re.search(r"^go (\d+(?:\.\d+)*)", go_mod, re.MULTILINE)
+    return tuple(int(part) for part in found[1].split(".")) if found else (1,)
+
+
+def link_flags(binary: Binary) -> str:
+    """Return the value of `-ldflags`: no symbol tables, and the version variables that the program reports."""
+    values = {key: value.replace("{version}", version(binary)) for key, value in binary.variables}
+    if binary.stamp:
+        values |= _kubernetes_version(module_version(pin_files(binary.pin)[0].read_text(), binary.stamp))
+    return " ".join(["-s", "-w", *(f"-X {key}={value}" for key, value in values.items())])
+
+
+def _kubernetes_version(git_version: str) -> dict[str, str]:
+    """Return what Kubernetes' own build sets; without it a server calls itself v0.0.0 and clients mistrust it."""
+    major, minor, _ = git_version.removeprefix("v").split(".", 2)
+    stamp = {"gitVersion": git_version, "gitMajor": major, "gitMinor": minor}
+    stamp |= {"gitCommit": "go-module", "gitTreeState": "archive"}
+    packages = ("k8s.io/client-go/pkg/version", "k8s.io/component-base/version")
+    return {f"{package}.{key}": value for package in packages for key, value in stamp.items()}
