@@ -35,6 +35,14 @@ def _kubernetes(name: str, seconds: int) -> Binary:
     return Binary("kubernetes", KUBERNETES, f"{KUBERNETES}/cmd/{name}", seconds, stamp=KUBERNETES)
 
 
+CONTAINERD = "github.com/containerd/containerd/v2"
+CNI = "github.com/containernetworking/plugins"
+
+
+def _node(package: str, seconds: int) -> Binary:
+    return Binary("node", CONTAINERD, package, seconds, variables=((f"{CONTAINERD}/version.Version", "{version}"),))
+
+
 BINARIES: dict[str, Binary] = {
     "etcd": Binary("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", 25),
     "kube-apiserver": _kubernetes("kube-apiserver", 250),
@@ -43,6 +51,13 @@ BINARIES: dict[str, Binary] = {
     "kubectl": _kubernetes("kubectl", 25),
     "kwok": Binary("kwok", "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwok", 60),
     "kubelet": _kubernetes("kubelet", 60),
+    # The node's programs. The first builds the packages of the other two.
+    "containerd": _node(f"{CONTAINERD}/cmd/containerd", 150),
+    "containerd-shim-runc-v2": _node(f"{CONTAINERD}/cmd/containerd-shim-runc-v2", 5),
+    "ctr": _node(f"{CONTAINERD}/cmd/ctr", 10),
+    "cni-bridge": Binary("node", CNI, f"{CNI}/plugins/main/bridge", 10),
+    "cni-host-local": Binary("node", CNI, f"{CNI}/plugins/ipam/host-local", 1),
+    "pause": _node("./cmd/pause", 1),
     # Stamped with the Kubernetes it is built against: otherwise it stops at its emulation-version check.
     "kube-scheduler-plugins": Binary(
         "scheduler-plugins",
@@ -55,7 +70,7 @@ BINARIES: dict[str, Binary] = {
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "control-plane": ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"),
-    "node": ("kubelet",),
+    "node": ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "cni-bridge", "cni-host-local", "pause"),
     "scheduler-plugins": ("kube-scheduler-plugins",),
 }
 GROUPS["all"] = tuple(dict.fromkeys(name for group in tuple(GROUPS.values()) for name in group))

@@ -1,0 +1,195 @@
+"""What the programs of a real node are told: names, addresses and the texts of their configuration files. Pure.
+
+In its own mount namespace a node sees private folders at the usual places (/var/lib/kubelet, /run/containerd, …; see `node_init`), so the
+paths here are the usual ones, the same for every node. Only what lives in the host's network and cgroup trees carries the node's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+PAUSE_IMAGE = "localhost/reprieve/pause:1"
+CONFIG = "/var/lib/reprieve"  # the configuration files of the node, as the node sees them
+CNI_CONFIG = f"{CONFIG}/cni"
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+POOL = ipaddress.IPv4Network("10.192.0.0/12")  # pod subnets are /24s of this
+KUBELET_PORT = 10250  # on the node's own address, so all nodes have the same
+
+# What the kubelet sets at its start (pkg/kubelet/cm/container_manager_linux.go). It is shown files with these values instead.
+SYSCTLS = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One real node of a cluster. `subnet` holds its pods; the first address is the bridge's and the node's."""
+
+    name: str
+    directory: str
+    subnet: str
+    programs: dict[str, str]  # name -> path: containerd, ctr, kubelet, runc, …
+    images: tuple[str, ...]  # OCI layout tarballs to import
+    logs: str
+
+    @property
+    def address(self) -> str:
+        return str(next(ipaddress.IPv4Network(self.subnet).hosts()))
+
+    @property
+    def bridge(self) -> str:
+        return bridge_name(self.name)
+
+    @property
+    def cgroup(self) -> str:
+        """The node's place in every cgroup hierarchy, without the leading slash."""
+        return f"reprieve/{self.name}"
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> Node:
+        values = json.loads(text)
+        return Node(**values | {"images": tuple(values["images"])})
+
+
+def node_names(cluster: str, count: int) -> list[str]:
+    """Return the names of the first `count` real nodes of `cluster`."""
+    return [f"{cluster}-node-{number}" for number in range(1, count + 1)]
+
+
+def bridge_name(node: str) -> str:
+    """Return the name of the node's bridge: a digest, because the kernel cuts interface names at 15 characters."""
+    return f"rpv{hashlib.sha256(node.encode()).hexdigest()[:10]}"
+
+
+def parse_routes(proc_net_route: str) -> Iterator[ipaddress.IPv4Network]:
+    """Yield the IPv4 networks that the machine already routes, from the text of /proc/net/route; not the default route."""
+    for line in proc_net_route.splitlines()[1:]:
+        fields = line.split()
+        destination, mask = (int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7))
+        if mask:
+            yield ipaddress.IPv4Network((destination, mask.bit_count()))
+
+
+def choose_subnet(node: str, taken: Iterable[ipaddress.IPv4Network]) -> str:
+    """Return a /24 for `node`'s pods that overlaps none of `taken`.
+
+    The search starts at a place given by the name: two clusters that come up at the same moment would else choose the same.
+    """
+    taken = list(taken)
+    candidates = list(POOL.subnets(new_prefix=24))
+    start = int(hashlib.sha256(node.encode()).hexdigest(), 16) % len(candidates)
+    for candidate in candidates[start:] + candidates[:start]:
+        if not any(candidate.overlaps(network) for network in taken):
+            return str(candidate)
+    raise ValueError(f"no free /24 in {POOL}")
+
+
+def cni_config(node: Node) -> str:
+    """Return the CNI network: a bridge in the host's network namespace, so that host processes reach the pods' own addresses.
+
+    `isGateway` stays off: it would switch on IP forwarding for the whole machine. The bridge has its address before the first pod.
+    """
+    ipam = {
+        "type": "host-local",
+        "ranges": [[{"subnet": node.subnet, "gateway": node.address}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "dataDir": "/run/cni",
+    }
+    bridge = {"type": "bridge", "bridge": node.bridge, "isGateway": False, "ipMasq": False, "ipam": ipam}
+    return json.dumps({"cniVersion": "1.0.0", "name": "reprieve", "plugins": [bridge]}, indent=1)
+
+
+def containerd_config(node: Node, snapshotter: str) -> str:
+    """Return containerd's configuration.
+
+    `restrict_oom_score_adj`: without it, every sandbox fails with "can't get final child's PID from pipe: EOF" on a machine that withholds
+    CAP_SYS_RESOURCE. `pinned_images`: without it, the kubelet may collect the sandbox image, and there is no registry to get it back from.
+    """
+    runc = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc"
+    lines = {
+        "": {"version": 3, "root": "/var/lib/containerd", "state": "/run/containerd"},
+        "grpc": {"address": CONTAINERD_SOCKET},
+        "plugins.'io.containerd.cri.v1.images'": {"snapshotter": snapshotter},
+        "plugins.'io.containerd.cri.v1.images'.pinned_images": {"sandbox": PAUSE_IMAGE},
+        "plugins.'io.containerd.cri.v1.runtime'": {"restrict_oom_score_adj": True},
+        "plugins.'io.containerd.cri.v1.runtime'.cni": {
+            "bin_dirs": sorted({str(Path(node.programs[name]).parent) for name in ("bridge", "host-local", "loopback")}),
+            "conf_dir": CNI_CONFIG,
+        },
+        runc: {"runtime_type": "io.containerd.runc.v2"},
+        f"{runc}.options": {"BinaryName": node.programs["runc"], "SystemdCgroup": False},
+    }
+    return "\n".join(_toml(section, values) for section, values in lines.items())
+
+
+def _toml(section: str, values: dict[str, Any]) -> str:
+    # JSON's strings, numbers, booleans and lists are also TOML's.
+    body = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    return "\n".join(([f"[{section}]"] if section else []) + body) + "\n"
+
+
+def kubelet_config(node: Node, client_ca: str, open_files: int) -> str:
+    """Return the kubelet's configuration (JSON is YAML)."""
+    values = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": node.address,
+        "port": KUBELET_PORT,
+        "healthzBindAddress": node.address,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": client_ca},
+        },
+        "authorization": {"mode": "Webhook"},
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{node.cgroup}",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        # Nothing answers there; but without an address every pod gets a Warning Event MissingClusterDNS, again and again.
+        "clusterDNS": [node.address],
+        "clusterDomain": "cluster.local",
+        # A changed annotation reaches its downward-API file at once by the watch, and at the latest after this.
+        "syncFrequency": "1s",
+        # Images cannot be had again and the machine's disk is not the node's: never collect, never evict.
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {
+            signal: "0%" for signal in ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available")
+        },
+        "localStorageCapacityIsolation": False,
+        "makeIPTablesUtilChains": False,
+        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+        # Both would need CAP_SYS_RESOURCE to exceed what the kubelet inherits.
+        "oomScoreAdj": 0,
+        "maxOpenFiles": open_files,
+        "maxPods": 100,
+    }
+    return json.dumps(values, indent=1)
+
+
+def kubeconfig(server: str, ca: str, token: str) -> str:
+    """Return a kubeconfig for the holder of `token` (JSON is YAML)."""
+    values = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority": ca}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+    }
+    return json.dumps(values, indent=1)
