@@ -1,0 +1,164 @@
+"""The command line of `hack/cluster`. Standard output carries what a script would read; everything else goes to standard error."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+
+from . import build, kind, kwok, lifecycle, pins, processes, state
+from .errors import ClusterError
+from .progress import Progress
+
+DESCRIPTION = "A real Kubernetes control plane on this machine, with simulated (kwok) or real nodes, built from pinned sources."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return the exit status."""
+    options = _parser().parse_args(arguments)
+    progress = Progress()
+    command: Callable[[argparse.Namespace, Progress], int] = options.command
+    try:
+        return command(options, progress)
+    except ClusterError as error:
+        progress.say(f"hack/cluster: {error}" if "\n" not in str(error) else str(error))
+        return 1
+    except KeyboardInterrupt:
+        progress.say("interrupted; run the same command again to go on")
+        return 130
+
+
+def _up(options: argparse.Namespace, progress: Progress) -> int:
+    wanted = ("provider", "kwok_nodes", "real_nodes", "feature_gates", "runtime_config")
+    asked = {name: getattr(options, name) for name in wanted}
+    cluster = lifecycle.up(options.name, asked, options.port_base, progress)
+    progress.say(f"cluster {cluster.name}: {cluster.api_server}\n  export KUBECONFIG={cluster.kubeconfig}\n  export PATH={build.bin_directory()}:$PATH")
+    return 0
+
+
+def _down(options: argparse.Namespace, progress: Progress) -> int:
+    lifecycle.down(options.name, keep_logs=options.keep_logs, progress=progress)
+    return 0
+
+
+def _status(options: argparse.Namespace, progress: Progress) -> int:
+    cluster = state.get(options.name)
+    print(f"cluster {cluster.name}: {cluster.api_server}, pods in {cluster.pod_cidr}, files in {cluster.home}")
+    missing = [print_component(cluster, name) for name in sorted({*lifecycle.COMPONENTS, *cluster.processes.names()})].count(False)
+    if not lifecycle.answers(cluster):
+        print("the API server does not answer")
+        return 1
+    ready, nodes = lifecycle.ready_nodes(cluster)
+    print(f"{ready} of {nodes} nodes ready")
+    if cluster.settings.real_nodes:
+        from . import node
+
+        print(node.status(cluster))
+    return int(bool(missing) or ready < nodes)
+
+
+def print_component(cluster: state.Cluster, name: str) -> bool:
+    """Print one line about a component; return whether it runs."""
+    alive = cluster.processes.running(name)
+    what = f"pid {alive.pid:<8} {processes.memory_mib(alive.pid):>5} MiB" if alive else "not running"
+    print(f"  {name:<26} {what}")
+    return alive is not None
+
+
+def _kubeconfig(options: argparse.Namespace, progress: Progress) -> int:
+    cluster = state.get(options.name)
+    if not cluster.kubeconfig.exists():
+        raise ClusterError(f"cluster {cluster.name} is not up yet; `hack/cluster up --name {cluster.name}` goes on with it")
+    print(cluster.kubeconfig)
+    return 0
+
+
+def _logs(options: argparse.Namespace, progress: Progress) -> int:
+    files = [str(file) for file in lifecycle.log_files(state.get(options.name), options.component)]
+    os.execvp("tail", ["tail", "-n", str(options.tail), *(["-F"] if options.follow else []), *files])
+
+
+def _start(options: argparse.Namespace, progress: Progress) -> int:
+    lifecycle.start_component(state.get(options.name), options.component, progress)
+    return 0
+
+
+def _stop(options: argparse.Namespace, progress: Progress) -> int:
+    lifecycle.stop_component(state.get(options.name), options.component, kill=options.kill)
+    return 0
+
+
+def _build(options: argparse.Namespace, progress: Progress) -> int:
+    for name, path in build.ensure(pins.GROUPS[options.what], progress).items():
+        print(f"{name} {path}")
+    return 0
+
+
+def _bin(options: argparse.Namespace, progress: Progress) -> int:
+    print(build.bin_directory())
+    return 0
+
+
+def _load_image(options: argparse.Namespace, progress: Progress) -> int:
+    kind.load_image(state.get(options.name), options.image)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("hack/cluster", description=DESCRIPTION)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _up_options(_command(commands, "up", _up, "make the cluster, or complete what is missing of it; first of all builds what is not cached"))
+    down = _command(commands, "down", _down, "end the cluster's processes and remove its files")
+    down.add_argument("--keep-logs", action="store_true", help="leave the logs and the audit log")
+    _command(commands, "status", _status, "show what runs; status 0 if all of it does")
+    _command(commands, "kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig")
+    _log_options(_command(commands, "logs", _logs, "show the components' logs"))
+    parts = ", ".join(lifecycle.COMPONENTS)
+    _command(commands, "start", _start, "start one component again").add_argument("component", help=parts)
+    stop = _command(commands, "stop", _stop, "stop one component and leave the rest running")
+    stop.add_argument("component", help=parts)
+    stop.add_argument("--kill", action="store_true", help="with SIGKILL, as a crash would")
+    what = _command(commands, "build", _build, "build programs into the cache; prints their paths")
+    what.add_argument("--what", choices=list(pins.GROUPS), default="control-plane", help="default: %(default)s")
+    _command(commands, "bin", _bin, "print the directory with the built programs (kubectl among them), to put on PATH")
+    load = _command(commands, "load-image", _load_image, "kind only, untried: copy a Docker image to the nodes")
+    load.add_argument("image")
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    function: Callable[[argparse.Namespace, Progress], int],
+    text: str,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.set_defaults(command=function)
+    parser.add_argument("--name", default="reprieve", help="which cluster (default: %(default)s)")
+    return parser
+
+
+def _up_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `up`. Their defaults are None, so that an `up` without them agrees with any cluster that is there."""
+    defaults = state.Settings()
+    size = kwok.CAPACITY
+    simulated = f"simulated nodes of {size['cpu']} CPUs and {size['memory']} each (default: {defaults.kwok_nodes})"
+    parser.add_argument("--kwok-nodes", type=_count, metavar="N", help=simulated)
+    parser.add_argument("--real-nodes", type=_count, metavar="N", help="nodes with kubelet, containerd and runc; Linux and root (default: 0)")
+    parser.add_argument("--port-base", type=int, metavar="P", help="first of 20 ports on 127.0.0.1 (default: the first free ones)")
+    parser.add_argument("--feature-gates", metavar="A=true,…", help="for API server, controller-manager and scheduler")
+    parser.add_argument("--runtime-config", metavar="api/all=true,…", help="for the API server")
+    parser.add_argument("--provider", choices=["local", "kind"], help="kind: from Docker images instead; untried (default: local)")
+
+
+def _log_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("component", nargs="?", help="default: all")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as they grow")
+    parser.add_argument("--tail", type=_count, default=40, metavar="N", help="the last N lines of each (default: %(default)s)")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below zero")
+    return number

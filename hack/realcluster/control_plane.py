@@ -1,0 +1,156 @@
+"""etcd, API server, controller-manager and scheduler on loopback: their files, their arguments, and when they are ready."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from . import api, keys
+from .progress import Progress
+from .state import ADMIN, Cluster, write_private
+
+# In the order in which they start; `down` ends them in the opposite one.
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+READY_SECONDS = 90.0  # about 4 are usual; a busy machine with two cores has needed 30
+
+# Who changed which pod, through which subresource: what a test asks when it wants to know who deleted a victim, and when.
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {
+            "level": "Metadata",
+            "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+            "resources": [{"group": "", "resources": ["pods", "pods/*"]}],
+        },
+        {"level": "None"},
+    ],
+}
+
+
+def write_files(cluster: Cluster) -> None:
+    """Write what the components read: tokens, the key for service account tokens, the audit policy."""
+    cluster.write_tokens()
+    if not _key_file(cluster).exists():
+        write_private(_key_file(cluster), keys.new_ec_private_key())
+    write_private(_audit_policy(cluster), json.dumps(AUDIT_POLICY, indent=2) + "\n")
+
+
+def start(cluster: Cluster, programs: dict[str, Path], progress: Progress) -> None:
+    """Start what does not run yet, and return when the API server answers and the controllers have done their first round."""
+    for name in ("etcd", "kube-apiserver"):
+        start_component(cluster, name, programs[name])
+    ready = lambda: api.call(cluster, "GET", "/readyz") == "ok"  # noqa: E731 (a name for the line below)
+    api.wait_until(cluster, "the API server", ready, READY_SECONDS, "kube-apiserver", progress)
+    for name in ("kube-controller-manager", "kube-scheduler"):
+        start_component(cluster, name, programs[name])
+    cluster.write_kubeconfig(ADMIN)
+    account = "/api/v1/namespaces/default/serviceaccounts/default"
+    api.wait_until(
+        cluster,
+        "the default service account",  # without it, no pod is admitted
+        lambda: bool(api.call(cluster, "GET", account)),
+        READY_SECONDS,
+        "kube-controller-manager",
+        progress,
+    )
+
+
+def start_component(cluster: Cluster, name: str, program: Path) -> None:
+    """Start one of COMPONENTS unless it runs."""
+    cluster.processes.start(name, [program, *_ARGUMENTS[name](cluster)])
+
+
+def _etcd(cluster: Cluster) -> list[str]:
+    clients, peers = (f"http://127.0.0.1:{cluster.port(name)}" for name in ("etcd", "etcd-peer"))
+    return [
+        f"--name={cluster.name}",
+        f"--data-dir={cluster.home / 'etcd'}",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster={cluster.name}={peers}",
+        "--unsafe-no-fsync",  # a lost machine loses this cluster; a slow disk must not slow every write
+        "--log-level=warn",
+    ]
+
+
+def _api_server(cluster: Cluster) -> list[str]:
+    return [
+        f"--etcd-servers=http://127.0.0.1:{cluster.port('etcd')}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={cluster.port('kube-apiserver')}",
+        # Loopback is not accepted as an endpoint of the Service "kubernetes", and nothing here uses Services' addresses.
+        "--advertise-address=127.0.0.1",
+        "--endpoint-reconciler-type=none",
+        f"--cert-dir={cluster.home / 'pki'}",
+        f"--token-auth-file={cluster.home / 'tokens.csv'}",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        f"--service-account-key-file={_key_file(cluster)}",
+        f"--service-account-signing-key-file={_key_file(cluster)}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--allow-privileged=true",
+        f"--audit-policy-file={_audit_policy(cluster)}",
+        f"--audit-log-path={cluster.audit_log}",
+        "--audit-log-maxsize=100",
+        "--audit-log-maxbackup=1",
+        *_feature_gates(cluster),
+        *([f"--runtime-config={cluster.settings.runtime_config}"] if cluster.settings.runtime_config else []),
+    ]
+
+
+def _controller_manager(cluster: Cluster) -> list[str]:
+    return [
+        *_client("kube-controller-manager", cluster),
+        "--use-service-account-credentials=true",  # each controller asks under its own name, as in a real cluster
+        f"--service-account-private-key-file={_key_file(cluster)}",
+        f"--root-ca-file={cluster.ca_file}",  # published as the ConfigMap kube-root-ca.crt, which every pod's token volume mounts
+        "--kube-api-qps=200",
+        "--kube-api-burst=400",
+    ]
+
+
+def _scheduler(cluster: Cluster) -> list[str]:
+    return _client("kube-scheduler", cluster)
+
+
+def _client(component: str, cluster: Cluster) -> list[str]:
+    """Return what controller-manager and scheduler have in common."""
+    kubeconfig = cluster.write_kubeconfig(f"system:{component}")
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={cluster.port(component)}",
+        f"--cert-dir={cluster.home / 'pki' / component}",
+        "--leader-elect=false",  # there is one of each: waiting for a lease would only slow a restart
+        *_feature_gates(cluster),
+    ]
+
+
+def _feature_gates(cluster: Cluster) -> list[str]:
+    return [f"--feature-gates={cluster.settings.feature_gates}"] if cluster.settings.feature_gates else []
+
+
+def _key_file(cluster: Cluster) -> Path:
+    return cluster.home / "pki" / "service-accounts.key"
+
+
+def _audit_policy(cluster: Cluster) -> Path:
+    return cluster.home / "conf" / "audit-policy.json"
+
+
+_ARGUMENTS: dict[str, Callable[[Cluster], list[str]]] = {
+    "etcd": _etcd,
+    "kube-apiserver": _api_server,
+    "kube-controller-manager": _controller_manager,
+    "kube-scheduler": _scheduler,
+}

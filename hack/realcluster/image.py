@@ -1,0 +1,167 @@
+"""Container images made on the spot, as OCI layout tarballs for `ctr images import`: no registry, no Docker, no network.
+
+The workload image holds the Python interpreter that runs this module, with its standard library and a few shell tools of the machine. The
+programs of workloads come from ConfigMaps, so this one image serves them all. `localhost/…:1` and `imagePullPolicy: Never` on the pods: the
+kubelet would try to pull a tag named `latest`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from . import paths
+from .errors import ClusterError
+from .node_config import PAUSE_IMAGE
+from .progress import Progress
+
+PYTHON_IMAGE = "localhost/reprieve/python:1"
+LIBRARIES = "/usr/lib/image"  # all shared libraries in one folder: the machine's own folders differ between distributions
+TOOLS = ("sh", "cat", "date", "env", "kill", "ls", "mkdir", "sleep", "true")
+NOT_WANTED = re.compile(r"test|idle_test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3|distutils|pydoc_data|site-packages|dist-packages|config-.*")
+NOT_WANTED_FILES = re.compile(r".*\.opt-[12]\.pyc|.*\.(a|o|exe)|(_tkinter|_?xx|_.*test|_codecs_|nis|ossaudiodev|_gdbm|_dbm).*\.so")
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+USER = "65532"  # a number, so that runAsNonRoot holds without a look into /etc/passwd
+
+Layer = Callable[[tarfile.TarFile], None]
+
+
+def python_image(progress: Progress) -> Path:
+    """Return the tarball of the workload image, made unless this interpreter's is cached."""
+    target = _cached("python", sys.version, sys.base_prefix, *map(str, map(shutil.which, TOOLS)))
+    if not target.exists():
+        with progress.task(f"making an image of Python {platform.python_version()}"):
+            environment = [f"LD_LIBRARY_PATH={LIBRARIES}", "PATH=/usr/bin", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"]
+            _write_image(target, PYTHON_IMAGE, _add_python, {"Cmd": ["/usr/bin/python3"], "Env": environment, "User": USER})
+    return target
+
+
+def pause_image(pause: Path) -> Path:
+    """Return the tarball of the sandbox image, which holds the static program `pause` and nothing else."""
+    target = _cached("pause", str(pause))
+    if not target.exists():
+        _write_image(target, PAUSE_IMAGE, lambda layer: layer.add(pause, "pause", filter=_plain), {"Entrypoint": ["/pause"]})
+    return target
+
+
+def _cached(name: str, *facts: str) -> Path:
+    """Return where an image is kept whose content follows from `facts` and from this module."""
+    digest = hashlib.sha256("\0".join([*facts, Path(__file__).read_text()]).encode()).hexdigest()
+    return paths.cache_home() / "images" / f"{name}-{digest[:12]}.tar"
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Give a file to root and let everybody read it. Times stay: compiled modules are only valid with those of their sources."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = int(member.mtime)
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member
+
+
+def _add_python(layer: tarfile.TarFile) -> None:
+    """Put the interpreter, its standard library, the tools, and what all of them are linked with into `layer`."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    interpreter, library = Path(sys.base_prefix, "bin", version), Path(os.__file__).parent
+    if not interpreter.exists():
+        raise ClusterError(f"cannot make an image of this Python: there is no {interpreter}")
+    programs = {f"usr/bin/{version}": interpreter}
+    programs |= {f"usr/bin/{tool}": Path(place) for tool in TOOLS if (place := shutil.which(tool))}
+    modules = {f"usr/{sys.platlibdir}/{version}/{file.relative_to(library)}": file for file in _standard_library(library)}
+    extensions = [file for file in modules.values() if file.suffix == ".so"]
+    linked = {_place(file): file for file in _shared_libraries([*programs.values(), *extensions])}
+    for place, file in sorted({**programs, **modules, **linked}.items()):
+        layer.add(file.resolve(), place, filter=_plain)
+    for link, target in {"usr/bin/python3": version, "usr/bin/python": version, "bin": "usr/bin"}.items():
+        _add_special(layer, link, tarfile.SYMTYPE, 0o777, target)
+    _add_special(layer, "tmp", tarfile.DIRTYPE, 0o1777)
+    _add_text(layer, "etc/passwd", f"root:x:0:0::/:/bin/sh\nnonroot:x:{USER}:{USER}::/tmp:/bin/sh\n")
+    _add_text(layer, "etc/group", f"root:x:0:\nnonroot:x:{USER}:\n")
+
+
+def _standard_library(library: Path) -> Iterator[Path]:
+    """Yield the files of the standard library that a program may need, compiled ones included: they halve the time to start."""
+    for folder, subfolders, files in os.walk(library):
+        subfolders[:] = sorted(name for name in subfolders if not NOT_WANTED.fullmatch(name))
+        yield from (Path(folder, name) for name in sorted(files) if not NOT_WANTED_FILES.fullmatch(name))
+
+
+def _shared_libraries(files: Iterable[Path]) -> list[Path]:
+    """Return all that `files` are linked with, and the loader, as the machine's own loader finds them."""
+    done = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False)
+    return [Path(name) for name in parse_ldd(done.stdout)]
+
+
+def parse_ldd(text: str) -> list[str]:
+    """Return the paths that `ldd` names, each once: `libm.so.6 => /lib/libm.so.6 (0x…)` and `/lib64/ld-linux-x86-64.so.2 (0x…)`."""
+    found = re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", text, re.MULTILINE)
+    return list(dict.fromkeys(found))
+
+
+def _place(library: Path) -> str:
+    """Return where a shared library goes. The loader's absolute path is written into every program."""
+    return (str(library) if library.name.startswith("ld-") else f"{LIBRARIES}/{library.name}").lstrip("/")
+
+
+def _add_special(layer: tarfile.TarFile, name: str, kind: bytes, mode: int, target: str = "") -> None:
+    member = tarfile.TarInfo(name)
+    member.type, member.mode, member.linkname = kind, mode, target
+    layer.addfile(member)
+
+
+def _add_text(layer: tarfile.TarFile, name: str, text: str | bytes) -> None:
+    data = text if isinstance(text, bytes) else text.encode()
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(data), 0o644
+    layer.addfile(member, io.BytesIO(data))
+
+
+def _write_image(target: Path, name: str, add_files: Layer, config: dict[str, object]) -> None:
+    """Write an OCI layout with one layer, uncompressed: it is read from this disk, once, so compression would only cost time."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        layer, whole = Path(scratch, "layer.tar"), Path(scratch, "image.tar")
+        with tarfile.open(layer, "w", format=tarfile.GNU_FORMAT) as tar:
+            add_files(tar)
+        with layer.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        with tarfile.open(whole, "w", format=tarfile.GNU_FORMAT) as tar:
+            tar.add(layer, f"blobs/sha256/{digest}", filter=_plain)
+            for place, data in _metadata(name, digest, layer.stat().st_size, config).items():
+                _add_text(tar, place, data)
+        whole.replace(target)
+
+
+def _metadata(name: str, layer: str, size: int, config: dict[str, object]) -> dict[str, bytes]:
+    """Return the JSON documents of an image with one layer, by their places in the layout."""
+    documents: dict[str, bytes] = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}'}
+
+    def store(media: str, content: dict[str, object], **more: object) -> dict[str, object]:
+        data = json.dumps(content).encode()
+        digest = hashlib.sha256(data).hexdigest()
+        documents[f"blobs/sha256/{digest}"] = data
+        return {"mediaType": f"application/vnd.oci.image.{media}", "digest": f"sha256:{digest}", "size": len(data), **more}
+
+    platform_of = {"os": "linux", "architecture": ARCHITECTURES.get(platform.machine(), platform.machine())}
+    rootfs = {"type": "layers", "diff_ids": [f"sha256:{layer}"]}
+    image = store("config.v1+json", {**platform_of, "config": config, "rootfs": rootfs})
+    layers = [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": f"sha256:{layer}", "size": size}]
+    manifest = store(
+        "manifest.v1+json",
+        {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": image, "layers": layers},
+        platform=platform_of,
+        annotations={"io.containerd.image.name": name},
+    )
+    documents["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [manifest]}).encode()
+    return documents

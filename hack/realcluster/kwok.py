@@ -1,0 +1,91 @@
+"""Simulated nodes: kwok plays the kubelet of nodes that carry its annotation, and leaves real nodes alone.
+
+Its pods get loopback addresses of the cluster's own, so that a local process can stand in for a pod's workload there. Such a pod says
+`reprieve.dev/local-process: "true"`; kwok makes it Running and leaves its end to whoever runs the process. See `stages/` for the life of a pod.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from . import api
+from .progress import Progress
+from .state import Cluster, write_private
+
+COMPONENT = "kwok"
+STAGES = Path(__file__).parent / "stages"
+ANNOTATION = ("kwok.x-k8s.io/node", "fake")
+CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+READY_SECONDS = 60.0
+LEASE_SECONDS = 40  # as a kubelet; kwok renews at a quarter of it
+
+
+def start(cluster: Cluster, program: Path) -> None:
+    """Start kwok unless it runs."""
+    kubeconfig = cluster.write_kubeconfig(COMPONENT)
+    write_private(_config_file(cluster), _configuration(cluster))
+    address = f"127.0.0.1:{cluster.port(COMPONENT)}"
+    command = [program, f"--kubeconfig={kubeconfig}", f"--config={_config_file(cluster)}", f"--server-address={address}"]
+    cluster.processes.start(COMPONENT, command)
+
+
+def ensure_nodes(cluster: Cluster, progress: Progress) -> None:
+    """Create the nodes that the cluster's settings ask for, and wait until pods can be scheduled to them."""
+    names = [f"kwok-{index}" for index in range(cluster.settings.kwok_nodes)]
+    for name in names:
+        api.create(cluster, "/api/v1/nodes", node(name))
+    if names:
+        what = f"{len(names)} simulated nodes"
+        api.wait_until(cluster, what, lambda: _schedulable(cluster, names), READY_SECONDS, COMPONENT, progress)
+
+
+def node(name: str) -> dict[str, Any]:
+    """Return a Node for kwok to bring to life."""
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "kwok"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": dict([ANNOTATION])},
+        "status": {"capacity": CAPACITY, "allocatable": CAPACITY},
+    }
+
+
+def _schedulable(cluster: Cluster, names: list[str]) -> bool:
+    nodes = {item["metadata"]["name"]: item for item in api.call(cluster, "GET", "/api/v1/nodes")["items"]}
+    return all(is_ready(nodes[name]) for name in names)
+
+
+def is_ready(item: dict[str, Any]) -> bool:
+    """Say whether a Node reports Ready and the node lifecycle controller has taken its first taint away."""
+    conditions = item.get("status", {}).get("conditions", [])
+    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    return ready and not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in item["spec"].get("taints", []))
+
+
+def _configuration(cluster: Cluster) -> str:
+    """Return kwok's configuration with the stages after it: kwok wants them in one file."""
+    options = {
+        "enableCRDs": [],  # stages come from this file only; unset, kwok waits for its CRDs
+        "cidr": cluster.pod_cidr,
+        "nodeIP": "127.0.0.1",
+        "nodePort": cluster.port(COMPONENT),
+        "tlsCertFile": str(cluster.ca_file),
+        "tlsPrivateKeyFile": str(cluster.ca_file.with_suffix(".key")),
+        "manageAllNodes": False,
+        "manageNodesWithAnnotationSelector": "=".join(ANNOTATION),
+        # kwok fills in defaults only without a configuration file: each of these is required.
+        "podPlayStageParallelism": 4,
+        "nodePlayStageParallelism": 4,
+        "nodeLeaseDurationSeconds": LEASE_SECONDS,
+        "nodeLeaseParallelism": 4,
+        "podsOnNodeSyncParallelism": 1,
+    }
+    head = {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration", "options": options}
+    stages = [file.read_text() for file in sorted(STAGES.glob("*.yaml"))]
+    return "\n---\n".join([json.dumps(head, indent=2), *stages])
+
+
+def _config_file(cluster: Cluster) -> Path:
+    return cluster.home / "conf" / "kwok.yaml"

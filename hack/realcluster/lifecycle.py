@@ -1,0 +1,129 @@
+"""Bring a cluster up, take it down, stop and start its parts: the order of things. Safe to repeat and to interrupt at any point."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from . import api, build, control_plane, kind, kwok, pins, state
+from .errors import ClusterError
+from .progress import Progress
+from .state import Cluster
+
+COMPONENTS = (*control_plane.COMPONENTS, kwok.COMPONENT)
+
+
+def up(name: str, asked: dict[str, object], port_base: int | None, progress: Progress) -> Cluster:
+    """Return the running cluster of that name with the settings that were asked for (None: whatever it has, or the default)."""
+    _check(asked, progress)
+    cluster = state.create_or_get(name, asked, port_base)
+    if cluster.settings.provider == "kind":
+        kind.up(cluster, progress)
+        return cluster
+    programs = build.ensure(pins.GROUPS["control-plane"], progress)
+    if is_up(cluster):
+        progress.say(f"cluster {name} is already up")
+        return cluster
+    control_plane.write_files(cluster)
+    control_plane.start(cluster, programs, progress)
+    kwok.start(cluster, programs[kwok.COMPONENT])
+    kwok.ensure_nodes(cluster, progress)
+    if cluster.settings.real_nodes:
+        from . import node  # only Linux with root can import and run it
+
+        node.up(cluster, cluster.settings.real_nodes, progress)
+    (cluster.home / "complete").touch()
+    return cluster
+
+
+def down(name: str, *, keep_logs: bool, progress: Progress) -> None:
+    """End the processes of the cluster, and those only, and remove its files; no cluster of that name is fine."""
+    cluster = state.find(name)
+    if cluster is None:
+        progress.say(f"there is no cluster named {name}: nothing to do")
+        return
+    if cluster.settings.provider == "kind":
+        kind.down(cluster, progress)
+    else:
+        _down_local(cluster, progress)
+    cluster.remove(keep_logs=keep_logs)
+    progress.say(f"cluster {name} is down" + (f"; its logs stay in {cluster.home / 'logs'}" if keep_logs else ""))
+
+
+def _down_local(cluster: Cluster, progress: Progress) -> None:
+    if cluster.settings.real_nodes:
+        from . import node
+
+        node.down(cluster, progress)
+    with progress.task(f"stopping cluster {cluster.name}"):
+        # etcd last: without it, each of the others would wait for a write to fail before it ends.
+        cluster.processes.stop(name for name in cluster.processes.names() if name != "etcd")
+        cluster.processes.stop(["etcd"])
+
+
+def start_component(cluster: Cluster, name: str, progress: Progress) -> None:
+    """Start one part of a recorded cluster again."""
+    _check_component(name)
+    programs = build.ensure(pins.GROUPS["control-plane"], progress)
+    if name == kwok.COMPONENT:
+        kwok.start(cluster, programs[name])
+    else:
+        control_plane.start_component(cluster, name, programs[name])
+
+
+def stop_component(cluster: Cluster, name: str, *, kill: bool) -> None:
+    """End one part of a recorded cluster, by TERM or at once by KILL, and leave the rest running."""
+    _check_component(name)
+    cluster.processes.stop([name], kill=kill)
+
+
+def is_up(cluster: Cluster) -> bool:
+    """Say whether the last `up` came to its end and all that it started is alive."""
+    if not (cluster.home / "complete").exists():
+        return False
+    return all(cluster.processes.running(name) for name in {*COMPONENTS, *cluster.processes.names()}) and answers(cluster)
+
+
+def answers(cluster: Cluster) -> bool:
+    """Say whether the API server calls itself ready."""
+    try:
+        return bool(api.call(cluster, "GET", "/readyz") == "ok")
+    except (api.Refused, OSError, ClusterError):
+        return False
+
+
+def ready_nodes(cluster: Cluster) -> tuple[int, int]:
+    """Return how many nodes are Ready, and how many there are."""
+    items = api.call(cluster, "GET", "/api/v1/nodes")["items"]
+    return sum(kwok.is_ready(item) for item in items), len(items)
+
+
+def log_files(cluster: Cluster, component: str | None) -> list[Path]:
+    """Return the log of one component, or of all; raise if there is none of that name."""
+    logs = {file.stem: file for file in sorted((cluster.home / "logs").glob("*.log"))} | {"audit": cluster.audit_log}
+    if component is None:
+        return list(logs.values())
+    if component not in logs:
+        raise ClusterError(f"cluster {cluster.name} has no log of {component}; there are {', '.join(logs)}")
+    return [logs[component]]
+
+
+def _check(asked: dict[str, object], progress: Progress) -> None:
+    """Find out before any work whether what was asked for can be had here."""
+    wanted = asked.get("real_nodes") or 0
+    if asked.get("provider") == "kind":
+        kind.check(progress)
+    elif isinstance(wanted, int) and wanted:
+        from . import node
+
+        if wanted > state.MAX_REAL_NODES:
+            raise ClusterError(f"--real-nodes {wanted}: at most {state.MAX_REAL_NODES}")
+        if reason := node.can_run():
+            raise ClusterError(f"no real node can run here: {reason}; use --kwok-nodes alone")
+    if not Path("/proc/self/stat").exists() or not shutil.which("tail"):
+        raise ClusterError("hack/cluster needs Linux (/proc) and the usual command line tools")
+
+
+def _check_component(name: str) -> None:
+    if name not in COMPONENTS:
+        raise ClusterError(f"there is no component {name}; there are {', '.join(COMPONENTS)}")
