@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from . import api, keys
+from . import api, keys, node_certificate
 from .progress import Progress
 from .state import ADMIN, Cluster, write_private
 
@@ -14,6 +14,8 @@ from .state import ADMIN, Cluster, write_private
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 READY_SECONDS = 90.0  # about 4 are usual; a busy machine with two cores has needed 30
+
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"  # the usual name
 
 # Who changed which pod, through which subresource: what a test asks when it wants to know who deleted a victim, and when.
 AUDIT_POLICY = {
@@ -36,6 +38,10 @@ def write_files(cluster: Cluster) -> None:
     cluster.write_tokens()
     if not _key_file(cluster).exists():
         write_private(_key_file(cluster), keys.new_ec_private_key())
+    certificate, key = kubelet_client(cluster)
+    if not key.exists():
+        for file, text in zip((certificate, key), node_certificate.new_client_pair(KUBELET_CLIENT, "system:masters"), strict=True):
+            write_private(file, text)
     write_private(_audit_policy(cluster), json.dumps(AUDIT_POLICY, indent=2) + "\n")
 
 
@@ -96,6 +102,8 @@ def _api_server(cluster: Cluster) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--kubelet-preferred-address-types=InternalIP",
+        f"--kubelet-client-certificate={kubelet_client(cluster)[0]}",
+        f"--kubelet-client-key={kubelet_client(cluster)[1]}",
         "--allow-privileged=true",
         f"--audit-policy-file={_audit_policy(cluster)}",
         f"--audit-log-path={cluster.audit_log}",
@@ -138,6 +146,11 @@ def _client(component: str, cluster: Cluster) -> list[str]:
 
 def _feature_gates(cluster: Cluster) -> list[str]:
     return [f"--feature-gates={cluster.settings.feature_gates}"] if cluster.settings.feature_gates else []
+
+
+def kubelet_client(cluster: Cluster) -> tuple[Path, Path]:
+    """Return the certificate, with its key, that the API server shows to the kubelets of real nodes."""
+    return cluster.home / "pki" / "kubelet-client.crt", cluster.home / "pki" / "kubelet-client.key"
 
 
 def _key_file(cluster: Cluster) -> Path:
