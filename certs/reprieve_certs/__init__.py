@@ -1,0 +1,1 @@
+"""The CA and serving certificates of the webhooks: issue, renew, inject, reload."""

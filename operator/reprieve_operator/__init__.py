@@ -1,0 +1,1 @@
+"""The victim-handling operator: observes pods, asks the policy what follows, performs it."""

@@ -1,0 +1,56 @@
+"""What is answered to one review: all rules at once, ratcheted, as strictly as the Namespace asks for."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from .facts import Facts
+from .namespace import OFF, WARN
+from .objects import Resource
+from .rules import RULES, Rule
+from .verdict import Verdict, Violation
+
+_ALLOWED = Verdict()
+
+
+def decide_admission(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
+    """Return all that the rules say. `old` is the object before an update, `None` at creation.
+
+    Never refuses an update that does not make an existing object worse, and never one of an object that is already
+    being deleted: without this, a webhook keeps a controller from removing its finalizer and the object for ever.
+    """
+    if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
+        return _ALLOWED
+    verdict = _run(resource, old, facts)
+    if old is not None and not verdict.is_allowed:
+        verdict = _ratchet(verdict, old, facts)
+    return _as_warnings(verdict) if facts.namespace.enforcement == WARN else verdict
+
+
+def _run(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
+    return Verdict.merged(_named(rule, rule.check(resource, old, facts)) for rule in _rules_for(resource.kind))
+
+
+def _rules_for(kind: str) -> Iterator[Rule]:
+    return (rule for rule in RULES if kind in rule.kinds)
+
+
+def _named(rule: Rule, verdict: Verdict) -> Verdict:
+    if verdict.is_allowed:
+        return verdict
+    violations = tuple(replace(violation, rule=rule.id) for violation in verdict.violations)
+    return replace(verdict, violations=violations)
+
+
+def _ratchet(verdict: Verdict, old: Resource, facts: Facts) -> Verdict:
+    known = {_identity(violation) for violation in _run(old, None, facts).violations}
+    worse = tuple(violation for violation in verdict.violations if _identity(violation) not in known)
+    return replace(verdict, violations=worse)
+
+
+def _identity(violation: Violation) -> tuple[str, str, str | None]:
+    return violation.rule, violation.path, violation.value
+
+
+def _as_warnings(verdict: Verdict) -> Verdict:
+    warnings = tuple(str(violation) for violation in verdict.violations)
+    return replace(verdict, violations=(), warnings=warnings + verdict.warnings)

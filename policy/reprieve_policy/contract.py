@@ -1,0 +1,145 @@
+"""The contract "checkpoint now", version 1: what Reprieve asks of a workload, and what a workload may answer.
+
+One pair of JSON documents for every carrier (HTTP body, annotation). Asking is `POST`; asking again how far it is, is
+`GET` on the same path, which must have no effect. Success is never inferred: only `saved` says that it is saved.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from . import timestamp
+from .verdict import Kind, Violation
+
+VERSION = 1
+MAX_ANSWER = 16 * 1024
+"""Characters of an answer that are read."""
+MAX_TEXT = 512
+"""Characters kept of a path or a message."""
+_MAX_STEP = 2**53
+
+
+class AnswerState(StrEnum):
+    """What a workload may say. `idle`: it knows of no such request."""
+
+    IDLE = "idle"
+    ACCEPTED = "accepted"
+    SAVING = "saving"
+    SAVED = "saved"
+    DEFER = "defer"
+    CANNOT = "cannot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Save what you have, then wait for SIGTERM; you are deleted at the deadline at the latest."""
+
+    eviction_id: str
+    attempt: int
+    deadline: datetime
+    reason: str
+    preemption_class: int
+    may_extend: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How far the workload is. `step` and `path` belong to `saved`, `defer_seconds` to `defer`."""
+
+    state: AnswerState
+    eviction_id: str | None = None
+    step: int | None = None
+    path: str | None = None
+    progress: float | None = None
+    defer_seconds: int | None = None
+    message: str = ""
+
+    def is_about(self, eviction_id: str) -> bool:
+        """True where the answer belongs to this eviction; one that names none does (a plain HTTP handler)."""
+        return self.eviction_id in (None, eviction_id)
+
+
+BARE_ACCEPTANCE = Answer(state=AnswerState.ACCEPTED)
+"""A 2xx answer without a document: the workload is alive and has heard, no more."""
+
+
+def render_request(request: Request) -> str:
+    """Return the request as compact JSON."""
+    document = {
+        "version": VERSION,
+        "id": request.eviction_id,
+        "attempt": request.attempt,
+        "deadline": timestamp.render(request.deadline),
+        "reason": request.reason,
+        "preemptionClass": request.preemption_class,
+        "mayExtend": request.may_extend,
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def render_cancelled(eviction_id: str) -> str:
+    """Return what stands in the request's place once the mark is taken back."""
+    return json.dumps({"version": VERSION, "id": eviction_id, "cancelled": True}, separators=(",", ":"))
+
+
+def parse_answer(text: str | bytes, path: str) -> Answer | Violation:
+    """Read an answer; `path` says where it came from."""
+    shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
+    if len(text) > MAX_ANSWER:
+        return Violation(path, Kind.INVALID, shown, f"must be at most {MAX_ANSWER} characters")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return Violation(path, Kind.INVALID, shown, "must be JSON")
+    if not isinstance(document, dict):
+        return Violation(path, Kind.INVALID, shown, "must be a JSON object")
+    return _from_document(document, path)
+
+
+def _from_document(document: dict[str, object], path: str) -> Answer | Violation:
+    state = document.get("state")
+    if not isinstance(state, str) or state not in tuple(AnswerState):
+        supported = ", ".join(f'"{choice}"' for choice in AnswerState)
+        return Violation(f"{path}.state", Kind.UNSUPPORTED, _shown(state), f"supported values: {supported}")
+    step, progress, seconds = document.get("step"), document.get("progress"), document.get("deferSeconds")
+    checks = (
+        ("id", document.get("id"), _is_text(document.get("id")), "must be a string"),
+        ("step", step, step is None or _is_count(step), "must be a whole number, 0 or more"),
+        ("path", document.get("path"), _is_text(document.get("path")), "must be a string"),
+        ("progress", progress, progress is None or _is_share(progress), "must be between 0 and 1"),
+        ("deferSeconds", seconds, seconds is None or _is_count(seconds), "must be a whole number, 0 or more"),
+        ("message", document.get("message"), _is_text(document.get("message")), "must be a string"),
+    )
+    for field, value, is_good, detail in checks:
+        if not is_good:
+            return Violation(f"{path}.{field}", Kind.INVALID, _shown(value), detail)
+    return Answer(
+        state=AnswerState(state),
+        eviction_id=_text(document.get("id")),
+        step=step if isinstance(step, int) else None,
+        path=_text(document.get("path")),
+        progress=float(progress) if isinstance(progress, int | float) else None,
+        defer_seconds=seconds if isinstance(seconds, int) else None,
+        message=_text(document.get("message")) or "",
+    )
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_STEP
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _text(value: object) -> str | None:
+    return value[:MAX_TEXT] if isinstance(value, str) else None
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,74 @@
+"""What is filled in: never where somebody said something, never in a template (rollouts, GitOps drift, immutable Jobs).
+
+Pods get their class, what the admin set as Koordinator's defaults, and what their predecessor left them; PriorityClasses
+get the toleration's other half; marked pods get the label that the operator's watch selects.
+"""
+
+from collections.abc import Iterator
+
+from . import facts as known
+from . import keys, ledger, mark, toleration
+from .facts import Facts
+from .namespace import OFF
+from .objects import Resource, annotations_of, controller_of, labels_of, pod_views
+from .toleration import Toleration
+from .verdict import Change
+
+
+def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> tuple[Change, ...]:
+    """Return the changes of one object; `old` is `None` at creation."""
+    if resource.metadata.deletionTimestamp is not None:
+        return ()
+    if resource.kind == "PriorityClass":
+        return tuple(_default_toleration(resource))
+    if resource.kind != "Pod":
+        return ()
+    created = tuple(_default_pod(resource, facts)) if old is None and facts.namespace.enforcement != OFF else ()
+    return created + tuple(_label_mark(resource, old))
+
+
+def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change]:
+    view = next(pod_views(pod))
+    if keys.PREEMPTION_CLASS not in view.labels:
+        yield Change("labels", keys.PREEMPTION_CLASS, str(known.default_class(view, facts)))
+    by_setting = {
+        keys.PREEMPTIBLE: facts.settings.default_preemptible,
+        keys.CAN_PREEMPT: facts.settings.default_can_preempt,
+    }
+    for key, value in by_setting.items():
+        if value is not None and key not in view.labels:
+            yield Change("labels", key, str(value).lower())
+    owner = controller_of(pod.metadata)
+    entry = facts.owner_ledger.get(ledger.slot_of(pod.metadata, owner)) if owner else None
+    if entry is not None:
+        yield from ledger.build_stamps(entry)
+
+
+def _default_toleration(priority_class: Resource) -> Iterator[Change]:
+    """Write the half that upstream would assume, so that everybody sees it; a class that says nothing stays as it is."""
+    annotations = annotations_of(priority_class.metadata)
+    minimum_key, seconds_key = toleration.annotation_keys(keys.TOLERATION_PREFIX)
+    parsed = toleration.parse(annotations, priority_class.value or 0)
+    if (minimum_key in annotations) == (seconds_key in annotations) or not isinstance(parsed, Toleration):
+        return
+    defaults = {minimum_key: parsed.minimum_preemptable_priority, seconds_key: parsed.seconds}
+    for key, value in defaults.items():
+        if key not in annotations:
+            yield Change("annotations", key, str(value))
+
+
+def _label_mark(pod: Resource, old: Resource | None) -> Iterator[Change]:
+    """Give a new mark in another dialect our label.
+
+    Only a new one: without this, a label that somebody took away to cancel would be back before it was gone.
+    """
+    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
+    if keys.SOFT_EVICTION in labels or not mark.is_marked(labels, annotations):
+        return
+    if old is None or _marks(pod) != _marks(old):
+        yield Change("labels", keys.SOFT_EVICTION, mark.REQUESTED)
+
+
+def _marks(pod: Resource) -> tuple[str | None, str | None]:
+    key = keys.KOORDINATOR_SOFT_EVICTION
+    return labels_of(pod.metadata).get(key), annotations_of(pod.metadata).get(key)

@@ -1,0 +1,187 @@
+"""The whole state of one soft eviction, as the pod carries it in the annotation `reprieve.dev/eviction`.
+
+Compact JSON, well below 4096 bytes: containerd refuses container labels above that, and it copies pod annotations into
+them. Deadlines are absolute, so that an operator that was killed at any instant resumes exactly.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+
+from . import timestamp
+
+MAX_ANNOTATION = 4096
+"""Bytes. `render` stays below a third of it: every text in the state is bounded where it enters."""
+
+
+class Phase(StrEnum):
+    """Where a victim is. Each is also a value of the label `reprieve.dev/soft-eviction`, so that `-l` and `-L` work."""
+
+    REQUESTED = "requested"
+    HINTED = "hinted"
+    CHECKPOINTING = "checkpointing"
+    EXTENDED = "extended"
+    DEFERRED = "deferred"
+    SAVED = "saved"
+    TERMINATING = "terminating"
+    GONE = "gone"
+    REQUEUED = "requeued"
+    CANCELLED = "cancelled"
+    FINISHED = "finished"
+
+
+class Outcome(StrEnum):
+    """How the checkpoint ended: what the failure metric and the ledger go by."""
+
+    SAVED = "saved"
+    SKIPPED = "skipped"
+    UNRESPONSIVE = "unresponsive"
+    TIMED_OUT = "timed-out"
+    REFUSED = "refused"
+    OVERTAKEN = "overtaken"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_failure(self) -> bool:
+        """True where work was lost that a checkpoint should have kept."""
+        return self in (Outcome.UNRESPONSIVE, Outcome.TIMED_OUT, Outcome.REFUSED)
+
+
+class Source(StrEnum):
+    """Which dialect asked: taking that mark away takes the eviction back."""
+
+    LABEL = "label"
+    KOORDINATOR = "koordinator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What a workload has saved."""
+
+    saved_at: datetime
+    step: int | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """One soft eviction of one pod. Times are aware UTC."""
+
+    eviction_id: str
+    phase: Phase
+    requested_at: datetime
+    source: Source = Source.LABEL
+    initiator: str = ""
+    reason: str = ""
+    mark_grace_seconds: int | None = None
+    attempt: int = 0
+    hinted_at: datetime | None = None
+    answered_at: datetime | None = None
+    deadline: datetime | None = None
+    checkpoint: Checkpoint | None = None
+    outcome: Outcome | None = None
+    grace_seconds: int | None = None
+
+
+def render(eviction: Eviction) -> str:
+    """Return the state as compact JSON; fields that say nothing are left out."""
+    document = {
+        _JSON_NAMES[field.name]: _plain(getattr(eviction, field.name))
+        for field in fields(Eviction)
+        if getattr(eviction, field.name) != field.default
+    }
+    return json.dumps({"v": 1, **document}, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse(text: str) -> Eviction | None:
+    """Return the state, `None` where the text is not one: it is then as if the pod had none."""
+    if len(text) > MAX_ANNOTATION:
+        return None
+    try:
+        document = json.loads(text)
+        return _from_document(document) if isinstance(document, dict) and document.get("v") == 1 else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _from_document(document: Mapping[str, object]) -> Eviction:
+    known = {name: document[short] for name, short in _JSON_NAMES.items() if short in document}
+    values = {name: _READERS[name](value) for name, value in known.items()}
+    return Eviction(**values)  # type: ignore[arg-type]  # each reader returns its field's type or raises
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return timestamp.render(value)
+    if isinstance(value, Checkpoint):
+        saved = {"at": timestamp.render(value.saved_at), "step": value.step, "path": value.path}
+        return {key: part for key, part in saved.items() if part is not None}
+    return value
+
+
+def _read_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
+def _read_count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("not a whole number")
+    return value
+
+
+def _read_moment(value: object) -> datetime:
+    moment = timestamp.parse(_read_text(value))
+    if moment is None:
+        raise ValueError("not a timestamp")
+    return moment
+
+
+def _read_checkpoint(value: object) -> Checkpoint:
+    if not isinstance(value, dict):
+        raise TypeError("not an object")
+    step, path = value.get("step"), value.get("path")
+    return Checkpoint(
+        saved_at=_read_moment(value["at"]),
+        step=None if step is None else _read_count(step),
+        path=None if path is None else _read_text(path),
+    )
+
+
+_JSON_NAMES = {
+    "eviction_id": "id",
+    "phase": "phase",
+    "requested_at": "requestedAt",
+    "source": "source",
+    "initiator": "initiator",
+    "reason": "reason",
+    "mark_grace_seconds": "markGraceSeconds",
+    "attempt": "attempt",
+    "hinted_at": "hintedAt",
+    "answered_at": "answeredAt",
+    "deadline": "deadline",
+    "checkpoint": "checkpoint",
+    "outcome": "outcome",
+    "grace_seconds": "graceSeconds",
+}
+
+_READERS: Mapping[str, Callable[[object], object]] = {
+    "eviction_id": _read_text,
+    "phase": lambda value: Phase(_read_text(value)),
+    "requested_at": _read_moment,
+    "source": lambda value: Source(_read_text(value)),
+    "initiator": _read_text,
+    "reason": _read_text,
+    "mark_grace_seconds": _read_count,
+    "attempt": _read_count,
+    "hinted_at": _read_moment,
+    "answered_at": _read_moment,
+    "deadline": _read_moment,
+    "checkpoint": _read_checkpoint,
+    "outcome": lambda value: Outcome(_read_text(value)),
+    "grace_seconds": _read_count,
+}

@@ -1,0 +1,68 @@
+"""What a rule may know beside the object: the admin's policy and the few cluster objects that it refers to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from . import ledger, preemption_class
+from .keys import DEFAULT_PREEMPTION_CLASS, PREEMPTION_CLASS, PREEMPTION_PRIORITY_CLASS
+from .namespace import WORKLOAD_TYPE_CLASS, NamespacePolicy
+from .objects import PodView, Resource, annotations_of
+from .settings import PolicySettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Cluster knowledge, as fresh as the shell's caches."""
+
+    settings: PolicySettings = field(default_factory=PolicySettings)
+    namespace: NamespacePolicy = field(default_factory=NamespacePolicy)
+    priority_classes: Mapping[str, Resource] = field(default_factory=dict)
+    """By name."""
+    owner_ledger: ledger.Ledger = field(default_factory=dict)
+    """Of the controller that makes this pod; empty where it has none."""
+
+
+def default_class(view: PodView, facts: Facts) -> int:
+    """Return the class of a pod that names none.
+
+    First that says and that the Namespace allows: PriorityClass, Namespace, its workload type, the cluster's default;
+    `sensitive` overrides all. Where none is allowed, the highest class that is.
+    """
+    policy = facts.namespace
+    if policy.is_sensitive:
+        return preemption_class.HIGHEST
+    candidates = (
+        _priority_class_default(view, facts),
+        policy.default_class,
+        WORKLOAD_TYPE_CLASS.get(policy.workload_type or ""),
+        facts.settings.default_class,
+    )
+    allowed = (value for value in candidates if value is not None and value in policy.allowed_classes)
+    return next(allowed, max(policy.allowed_classes.classes))
+
+
+def effective_class(view: PodView, facts: Facts) -> int:
+    """Return the class that a pod has: its label's where that is readable, else the default."""
+    labelled = preemption_class.parse(view.labels.get(PREEMPTION_CLASS, ""), "")
+    return labelled if isinstance(labelled, int) else default_class(view, facts)
+
+
+def priority_class_of(view: PodView, facts: Facts) -> Resource | None:
+    """Return the PriorityClass of a pod; where it names none, the global default of the cluster, if there is one."""
+    if view.spec.priorityClassName:
+        return facts.priority_classes.get(view.spec.priorityClassName)
+    return next((found for found in facts.priority_classes.values() if found.globalDefault), None)
+
+
+def preemption_priority(priority: int, named: Resource | None, facts: Facts) -> int:
+    """Return what a PriorityClass's pods of `priority` are defended with: the class that it names, else `priority`."""
+    name = annotations_of(named.metadata).get(PREEMPTION_PRIORITY_CLASS) if named else None
+    defence = facts.priority_classes.get(name) if name else None
+    return priority if defence is None or defence.value is None else defence.value
+
+
+def _priority_class_default(view: PodView, facts: Facts) -> int | None:
+    named = priority_class_of(view, facts)
+    text = annotations_of(named.metadata).get(DEFAULT_PREEMPTION_CLASS, "") if named else ""
+    value = preemption_class.parse(text, "")
+    return value if isinstance(value, int) else None

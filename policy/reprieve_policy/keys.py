@@ -1,0 +1,57 @@
+"""Every label, annotation and finalizer that Reprieve reads or writes, each defined once.
+
+Upstream keys stand under their own names; only what no project has gets the prefix `reprieve.dev/`.
+"""
+
+PREFIX = "reprieve.dev/"
+
+# What a workload says of itself: on a Pod, or on any template that makes pods.
+PREEMPTION_CLASS = PREFIX + "preemption-class"
+CHECKPOINT = PREFIX + "checkpoint"
+CHECKPOINT_HINT = PREFIX + "checkpoint-hint"
+CHECKPOINT_TIMEOUT = PREFIX + "checkpoint-timeout"
+MAX_DEFERRAL = PREFIX + "max-deferral"
+ESTIMATED_CHECKPOINT_TIME = PREFIX + "estimated-checkpoint-time"
+PREEMPTION_PRIORITY_CLASS = PREFIX + "preemption-priority-class"
+REQUEUE = PREFIX + "requeue"
+
+# The annotation carrier: Reprieve writes the request, the workload writes the answer.
+CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"
+CHECKPOINT_ANSWER = PREFIX + "checkpoint-answer"
+
+# What an admin says of a Namespace or a PriorityClass.
+WORKLOAD_TYPE = PREFIX + "workload-type"
+ALLOWED_PREEMPTION_CLASSES = PREFIX + "allowed-preemption-classes"
+DEFAULT_PREEMPTION_CLASS = PREFIX + "default-preemption-class"
+ENFORCEMENT = PREFIX + "enforcement"
+HOME_NAMESPACE = PREFIX + "home-namespace"
+
+# Upstream: scheduler-plugins PreemptionToleration (document 002). Shipped code reads only the first prefix.
+TOLERATION_PREFIX = "preemption-toleration.scheduling.x-k8s.io/"
+OLD_TOLERATION_PREFIX = "preemption-toleration.scheduling.sigs.k8s.io/"
+MINIMUM_PREEMPTABLE_PRIORITY = "minimum-preemptable-priority"
+TOLERATION_SECONDS = "toleration-seconds"
+
+# Upstream: Koordinator (document 000). SOFT_EVICTION is both a label and an annotation there.
+PREEMPTIBLE = "quota.scheduling.koordinator.sh/preemptible"
+CAN_PREEMPT = "quota.scheduling.koordinator.sh/can-preempt"
+POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+KOORDINATOR_SOFT_EVICTION = "scheduling.koordinator.sh/soft-eviction"
+EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
+
+# A victim. Users may set the label to `requested` only; every other value is a phase, written by Reprieve.
+SOFT_EVICTION = PREFIX + "soft-eviction"
+EVICTION = PREFIX + "eviction"
+CLEANUP_FINALIZER = PREFIX + "cleanup"
+
+# A replacement, written by Reprieve when its pod is created.
+PREEMPTED_COUNT = PREFIX + "preempted-count"
+FIRST_SUBMITTED_AT = PREFIX + "first-submitted-at"
+RESUME_FROM_CHECKPOINT = PREFIX + "resume-from-checkpoint"
+LAST_CHECKPOINT_AT = PREFIX + "last-checkpoint-at"
+
+# On the owner: the annotation holds what its next pod inherits, the label (`"true"`) lets a watch select such owners.
+LEDGER = PREFIX + "ledger"
+
+# Set by the Job controller on the pods of an Indexed Job.
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"

@@ -1,0 +1,37 @@
+"""Koordinator's labels for preemption (document 000), under their own names.
+
+Koordinator's code treats a pod as non-preemptible only where the label says `"false"` (`IsPodNonPreemptible`); the
+document says both, so the default is a setting with Koordinator's own name.
+"""
+
+from collections.abc import Mapping
+
+from .keys import CAN_PREEMPT, PREEMPTIBLE
+from .verdict import Kind, Violation, label_path
+
+_BOOLEANS = {"true": True, "false": False}
+
+
+def parse_boolean(text: str, path: str) -> bool | Violation:
+    """Return the label's value; Koordinator compares texts, so `True`, `1` and `yes` would mean nothing to it."""
+    value = _BOOLEANS.get(text)
+    return Violation(path, Kind.UNSUPPORTED, text, 'supported values: "true", "false"') if value is None else value
+
+
+def check_labels(labels: Mapping[str, str], prefix: str) -> tuple[Violation, ...]:
+    """Return a violation for each of the two labels that is not a boolean."""
+    checked = (
+        parse_boolean(labels[key], label_path(prefix, key)) for key in (PREEMPTIBLE, CAN_PREEMPT) if key in labels
+    )
+    return tuple(found for found in checked if isinstance(found, Violation))
+
+
+def is_preemptible(labels: Mapping[str, str], *, disable_default_preemptiable: bool) -> bool:
+    """True where the pod may be a victim."""
+    return _BOOLEANS.get(labels.get(PREEMPTIBLE, ""), not disable_default_preemptiable)
+
+
+def can_preempt(labels: Mapping[str, str], policy: str | None, *, disable_default_trigger_preemption: bool) -> bool:
+    """True where the pod may take victims: its label says so, or the default and its `preemptionPolicy` do."""
+    by_default = not disable_default_trigger_preemption and policy != "Never"
+    return _BOOLEANS.get(labels.get(CAN_PREEMPT, ""), by_default)

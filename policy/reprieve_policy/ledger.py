@@ -1,0 +1,135 @@
+"""What a replacement inherits: kept on the owner, because the victim's own object goes away.
+
+The operator writes the ledger to the owner's metadata (never its template) before the DELETE; the webhook reads it when
+the owner's next pod is created. One slot for each pod that can be told from its siblings: a completion index of a Job,
+a pod name of a StatefulSet; otherwise one slot for the whole owner.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from . import keys, timestamp
+from .eviction import Checkpoint, Eviction
+from .objects import ObjectMeta, OwnerReference, annotations_of, labels_of
+from .verdict import Change
+
+SHARED_SLOT = ""
+MAX_SLOTS = 256
+"""Slots kept, the most recent ones: 256 of at most some 800 bytes stay below the API server's 262,144 for all
+annotations."""
+_MAX_TEXT = 262_144
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One slot. `last_eviction_id` makes recording the same eviction twice harmless."""
+
+    preempted_count: int
+    first_submitted_at: datetime
+    last_eviction_id: str
+    checkpoint: Checkpoint | None = None
+
+
+Ledger = Mapping[str, Entry]
+OWNER_KINDS = ("Job", "StatefulSet", "ReplicaSet")
+"""Controllers that replace their pods and whose metadata may hold a ledger."""
+
+
+def slot_of(metadata: ObjectMeta, owner: OwnerReference) -> str:
+    """Return the slot of a pod of `owner`."""
+    if owner.kind == "StatefulSet":
+        return metadata.name or SHARED_SLOT
+    if owner.kind == "Job":
+        index = annotations_of(metadata).get(keys.COMPLETION_INDEX)
+        return labels_of(metadata).get(keys.COMPLETION_INDEX, SHARED_SLOT) if index is None else index
+    return SHARED_SLOT
+
+
+def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, now: datetime) -> Ledger:
+    """Return the ledger with this eviction counted once, however often it is recorded."""
+    before = ledger.get(slot)
+    if before is not None and before.last_eviction_id == eviction.eviction_id:
+        return ledger
+    after = Entry(
+        preempted_count=1 if before is None else before.preempted_count + 1,
+        first_submitted_at=before.first_submitted_at if before else _submitted_at(metadata, now),
+        last_eviction_id=eviction.eviction_id,
+        # A failed checkpoint does not take back an earlier one that was acknowledged.
+        checkpoint=eviction.checkpoint or (before.checkpoint if before else None),
+    )
+    others = {name: entry for name, entry in ledger.items() if name != slot}
+    newest = list(others.items())[-(MAX_SLOTS - 1) :]
+    return dict(newest) | {slot: after}
+
+
+def build_stamps(entry: Entry) -> tuple[Change, ...]:
+    """Return the annotations of the replacement."""
+    stamps = {
+        keys.PREEMPTED_COUNT: str(entry.preempted_count),
+        keys.FIRST_SUBMITTED_AT: timestamp.render(entry.first_submitted_at),
+    }
+    if entry.checkpoint is not None:
+        stamps[keys.RESUME_FROM_CHECKPOINT] = entry.checkpoint.path or "true"
+        stamps[keys.LAST_CHECKPOINT_AT] = timestamp.render(entry.checkpoint.saved_at)
+    return tuple(Change("annotations", key, value) for key, value in stamps.items())
+
+
+def render(ledger: Ledger) -> str:
+    """Return the ledger as compact JSON."""
+    slots = {slot: _to_document(entry) for slot, entry in ledger.items()}
+    return json.dumps({"v": 1, "slots": slots}, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse(text: str) -> Ledger:
+    """Read a ledger; a slot that cannot be read is left out, so that one bad edit loses nobody else's count."""
+    try:
+        document = json.loads(text) if len(text) <= _MAX_TEXT else None
+    except (ValueError, RecursionError):
+        return {}
+    slots = document.get("slots") if isinstance(document, dict) else None
+    if not isinstance(slots, dict):
+        return {}
+    entries = {slot: _from_document(value) for slot, value in slots.items()}
+    return {slot: entry for slot, entry in entries.items() if entry is not None}
+
+
+def _submitted_at(metadata: ObjectMeta, now: datetime) -> datetime:
+    inherited = timestamp.parse(annotations_of(metadata).get(keys.FIRST_SUBMITTED_AT))
+    return inherited or timestamp.parse(metadata.creationTimestamp) or now
+
+
+def _to_document(entry: Entry) -> dict[str, object]:
+    document: dict[str, object] = {
+        "count": entry.preempted_count,
+        "first": timestamp.render(entry.first_submitted_at),
+        "last": entry.last_eviction_id,
+    }
+    if entry.checkpoint is not None:
+        saved = entry.checkpoint
+        document["saved"] = {"at": timestamp.render(saved.saved_at), "step": saved.step, "path": saved.path}
+    return document
+
+
+def _from_document(value: object) -> Entry | None:
+    if not isinstance(value, dict):
+        return None
+    count, first, last = value.get("count"), timestamp.parse(value.get("first")), value.get("last")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1 or first is None or not isinstance(last, str):
+        return None
+    entry = Entry(preempted_count=count, first_submitted_at=first, last_eviction_id=last)
+    return replace(entry, checkpoint=_checkpoint_from(value.get("saved")))
+
+
+def _checkpoint_from(value: object) -> Checkpoint | None:
+    if not isinstance(value, dict):
+        return None
+    saved_at, step, path = timestamp.parse(value.get("at")), value.get("step"), value.get("path")
+    if saved_at is None:
+        return None
+    return Checkpoint(
+        saved_at=saved_at,
+        step=step if isinstance(step, int) and not isinstance(step, bool) else None,
+        path=path if isinstance(path, str) else None,
+    )

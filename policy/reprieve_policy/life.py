@@ -1,0 +1,269 @@
+"""A victim's life as a table: (phase x observation) -> move. About a hundred lines below walk it.
+
+The operator observes and performs; what follows from what is decided here and nowhere else. `decide` is level-based:
+it is given the state that the pod carries and what is seen now, so that it makes no difference how often it is called
+or which operator calls it. The diagram in the documentation is drawn from `TABLE`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import NamedTuple
+
+from . import mark
+from .checkpoint import Plan
+from .contract import Answer, AnswerState
+from .eviction import Checkpoint, Eviction, Outcome, Phase, Source
+from .settings import PolicySettings
+
+MAX_ATTEMPTS = 3
+"""Hints that may get lost (an operator killed between writing that it hints and hinting) before time just runs."""
+
+LEAST_GRACE_SECONDS = 1
+"""Never 0: it drops the object without the kubelet's word, and a StatefulSet then runs the pod twice."""
+
+
+class Observation(Enum):
+    """What can happen to a victim, as far as its life depends on it."""
+
+    CHECKPOINT_WANTED = auto()
+    CHECKPOINT_UNWANTED = auto()
+    HINT_LOST = auto()
+    ANSWERED = auto()
+    SAVED = auto()
+    DEFERRED = auto()
+    CANNOT = auto()
+    DEADLINE_UNANSWERED = auto()
+    DEADLINE_ANSWERED = auto()
+    RELEASED = auto()
+    MARK_REMOVED = auto()
+    DELETED_BY_OTHERS = auto()
+    CONTAINERS_ENDED = auto()
+    OBJECT_GONE = auto()
+    REPLACED = auto()
+
+
+class Move(NamedTuple):
+    """Where an observation leads, and with which outcome where it settles one."""
+
+    to: Phase
+    outcome: Outcome | None = None
+
+
+_WAITING = (Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED)
+BEFORE_DELETE = (Phase.REQUESTED, *_WAITING, Phase.SAVED)
+TERMINAL = (Phase.GONE, Phase.REQUEUED, Phase.CANCELLED, Phase.FINISHED)
+
+_ALWAYS: dict[Observation, Move] = {
+    Observation.MARK_REMOVED: Move(Phase.CANCELLED, Outcome.CANCELLED),
+    Observation.DELETED_BY_OTHERS: Move(Phase.TERMINATING, Outcome.OVERTAKEN),
+    Observation.CONTAINERS_ENDED: Move(Phase.FINISHED, Outcome.FINISHED),
+    Observation.OBJECT_GONE: Move(Phase.GONE, Outcome.OVERTAKEN),
+}
+"""True in every phase before the DELETE."""
+
+_ANSWERS: dict[Observation, Move] = {
+    Observation.SAVED: Move(Phase.SAVED, Outcome.SAVED),
+    Observation.CANNOT: Move(Phase.TERMINATING, Outcome.REFUSED),
+}
+"""True in every phase that waits for the workload."""
+
+TABLE: Mapping[Phase, Mapping[Observation, Move]] = {
+    Phase.REQUESTED: _ALWAYS
+    | {
+        Observation.CHECKPOINT_WANTED: Move(Phase.HINTED),
+        Observation.CHECKPOINT_UNWANTED: Move(Phase.TERMINATING, Outcome.SKIPPED),
+    },
+    Phase.HINTED: _ALWAYS
+    | _ANSWERS
+    | {
+        Observation.HINT_LOST: Move(Phase.HINTED),
+        Observation.ANSWERED: Move(Phase.CHECKPOINTING),
+        Observation.DEFERRED: Move(Phase.DEFERRED),
+        Observation.DEADLINE_UNANSWERED: Move(Phase.TERMINATING, Outcome.UNRESPONSIVE),
+    },
+    Phase.CHECKPOINTING: _ALWAYS
+    | _ANSWERS
+    | {
+        Observation.DEFERRED: Move(Phase.DEFERRED),
+        Observation.DEADLINE_ANSWERED: Move(Phase.EXTENDED),
+    },
+    Phase.EXTENDED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.TERMINATING, Outcome.TIMED_OUT)},
+    Phase.DEFERRED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.TERMINATING, Outcome.TIMED_OUT)},
+    Phase.SAVED: _ALWAYS | {Observation.RELEASED: Move(Phase.TERMINATING, Outcome.SAVED)},
+    Phase.TERMINATING: {Observation.OBJECT_GONE: Move(Phase.GONE)},
+    Phase.GONE: {Observation.REPLACED: Move(Phase.REQUEUED)},
+    Phase.REQUEUED: {},
+    Phase.CANCELLED: {},
+    Phase.FINISHED: {},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The pod as it is now, and what its workload says."""
+
+    is_marked: bool = True
+    is_being_deleted: bool = False
+    containers_ended: bool = False
+    is_gone: bool = False
+    pod_grace_seconds: int = 30
+    answer: Answer | None = None
+    hint_was_lost: bool = False
+    """The workload was asked after a restart and knows of no such request."""
+    may_go: bool = True
+    """False while others must be saved first (a gang's members)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The state to write, and the moves that led there (empty where nothing changes)."""
+
+    eviction: Eviction
+    moves: tuple[Move, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    seen: Seen
+    plan: Plan
+    settings: PolicySettings
+    now: datetime
+
+
+def begin(found: mark.Mark, source: Source, pod_uid: str, now: datetime) -> Eviction:
+    """Return the state of a pod that was just marked. The id is the same whoever computes it in the same second."""
+    return Eviction(
+        eviction_id=f"{pod_uid}-{int(now.timestamp())}",
+        phase=Phase.REQUESTED,
+        requested_at=now,
+        source=source,
+        initiator=found.initiator,
+        reason=found.reason,
+        mark_grace_seconds=found.grace_seconds,
+    )
+
+
+def decide(eviction: Eviction, seen: Seen, plan: Plan, settings: PolicySettings, now: datetime) -> Decision:
+    """Walk the table from `eviction` as far as what is seen leads; `now` is aware UTC."""
+    context = _Context(seen, plan, settings, now)
+    moves: list[Move] = []
+    while True:
+        observation = _observe(eviction, context)
+        move = TABLE[eviction.phase].get(observation) if observation else None
+        if move is None:
+            return Decision(eviction, tuple(moves))
+        eviction = _enter(eviction, move, context)
+        moves.append(move)
+        # An answer is good for one move, as is a lost hint; without this, one "defer" would be counted for ever.
+        context = replace(context, seen=replace(context.seen, answer=None, hint_was_lost=False))
+
+
+def next_wake(eviction: Eviction) -> datetime | None:
+    """Return when `decide` may say something new although nothing was observed; `None`: never."""
+    return eviction.deadline if eviction.phase in _WAITING else None
+
+
+def is_waiting(phase: Phase) -> bool:
+    """True where the workload was told and may answer."""
+    return phase in _WAITING
+
+
+def _observe(eviction: Eviction, context: _Context) -> Observation | None:
+    """Return the one thing that counts most: what ends the wait before what prolongs it."""
+    seen, phase = context.seen, eviction.phase
+    facts = (
+        (seen.is_gone, Observation.OBJECT_GONE),
+        (seen.is_being_deleted, Observation.DELETED_BY_OTHERS),
+        (seen.containers_ended, Observation.CONTAINERS_ENDED),
+        (not seen.is_marked, Observation.MARK_REMOVED),
+        (phase is Phase.SAVED and seen.may_go, Observation.RELEASED),
+    )
+    certain = next((observation for is_so, observation in facts if is_so), None)
+    if certain is not None or phase not in (Phase.REQUESTED, *_WAITING):
+        return certain
+    if phase is Phase.REQUESTED:
+        return Observation.CHECKPOINT_WANTED if context.plan.waits else Observation.CHECKPOINT_UNWANTED
+    return _observe_answer(eviction, seen) or _observe_deadline(eviction, context.now)
+
+
+def _observe_answer(eviction: Eviction, seen: Seen) -> Observation | None:
+    if seen.answer is not None and seen.answer.is_about(eviction.eviction_id):
+        observation = _ANSWER_OBSERVED.get(seen.answer.state)
+        return observation if observation in TABLE[eviction.phase] else None
+    is_lost = seen.hint_was_lost and eviction.answered_at is None and eviction.attempt < MAX_ATTEMPTS
+    return Observation.HINT_LOST if is_lost else None
+
+
+def _observe_deadline(eviction: Eviction, now: datetime) -> Observation | None:
+    if eviction.deadline is None or now < eviction.deadline:
+        return None
+    return Observation.DEADLINE_UNANSWERED if eviction.phase is Phase.HINTED else Observation.DEADLINE_ANSWERED
+
+
+_ANSWER_OBSERVED: Mapping[AnswerState, Observation] = {
+    AnswerState.ACCEPTED: Observation.ANSWERED,
+    AnswerState.SAVING: Observation.ANSWERED,
+    AnswerState.SAVED: Observation.SAVED,
+    AnswerState.DEFER: Observation.DEFERRED,
+    AnswerState.CANNOT: Observation.CANNOT,
+}
+
+
+def _enter(eviction: Eviction, move: Move, context: _Context) -> Eviction:
+    entered = replace(eviction, phase=move.to, outcome=move.outcome or eviction.outcome)
+    if context.seen.answer is not None and entered.answered_at is None:
+        entered = replace(entered, answered_at=context.now)
+    return _ON_ENTRY[move.to](entered, context) if move.to in _ON_ENTRY else entered
+
+
+def _enter_hinted(eviction: Eviction, context: _Context) -> Eviction:
+    deadline = _bounded(eviction, context.now + timedelta(seconds=context.plan.timeout_seconds), context)
+    hinted_at = eviction.hinted_at or context.now
+    return replace(eviction, hinted_at=hinted_at, attempt=eviction.attempt + 1, deadline=deadline)
+
+
+def _enter_extended(eviction: Eviction, context: _Context) -> Eviction:
+    extension = timedelta(seconds=context.plan.timeout_seconds * context.settings.extension_percent / 100)
+    return replace(eviction, deadline=_bounded(eviction, _deadline(eviction) + extension, context))
+
+
+def _enter_deferred(eviction: Eviction, context: _Context) -> Eviction:
+    """Grant what is asked for, up to `max-deferral`; a deferral never shortens the time the victim already has."""
+    answer, longest = context.seen.answer, context.plan.max_deferral_seconds
+    asked = longest if answer is None or answer.defer_seconds is None else min(answer.defer_seconds, longest)
+    deadline = max(_deadline(eviction), context.now + timedelta(seconds=asked))
+    return replace(eviction, deadline=_bounded(eviction, deadline, context))
+
+
+def _enter_saved(eviction: Eviction, context: _Context) -> Eviction:
+    answer = context.seen.answer
+    step, path = (None, None) if answer is None else (answer.step, answer.path)
+    return replace(eviction, checkpoint=Checkpoint(saved_at=context.now, step=step, path=path))
+
+
+def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
+    """Choose the grace, once: the pod's own, shortened by the mark and by the admin, never below one second."""
+    limits = [context.seen.pod_grace_seconds, context.settings.grace_cap_seconds]
+    if eviction.mark_grace_seconds is not None:
+        limits.append(eviction.mark_grace_seconds)
+    return replace(eviction, grace_seconds=max(LEAST_GRACE_SECONDS, min(limits)), deadline=None)
+
+
+_ON_ENTRY = {
+    Phase.HINTED: _enter_hinted,
+    Phase.EXTENDED: _enter_extended,
+    Phase.DEFERRED: _enter_deferred,
+    Phase.SAVED: _enter_saved,
+    Phase.TERMINATING: _enter_terminating,
+}
+
+
+def _deadline(eviction: Eviction) -> datetime:
+    assert eviction.deadline is not None
+    return eviction.deadline
+
+
+def _bounded(eviction: Eviction, deadline: datetime, context: _Context) -> datetime:
+    return min(deadline, eviction.requested_at + timedelta(seconds=context.settings.ceiling_seconds))

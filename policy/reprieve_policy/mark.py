@@ -1,0 +1,119 @@
+"""A soft-eviction mark: somebody asks that a pod go. Nothing is deleted yet.
+
+Three dialects (document 000 and Koordinator's `apis/extension/descheduling.go`): our label `requested`; Koordinator's
+annotation, JSON `{timestamp, deleteOptions, initiator, reason}` or the bare `true` that its comment allows; the label
+of the same key that its proposal describes. Timestamps are information: notice always counts from when Reprieve sees
+the mark, so that a date in the past shortens nobody's time.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from . import timestamp
+from .keys import KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
+from .verdict import Kind, Violation, annotation_path
+
+REQUESTED = "requested"
+"""The one value of our label that a user may set."""
+
+MAX_TEXT = 256
+"""Characters kept of an initiator or a reason: the state must stay well below 4096 bytes."""
+
+MAX_ANNOTATION = 16 * 1024
+"""Characters of an annotation that are read at all."""
+
+_EXPECTED = 'must be "true" or a JSON object like {"timestamp":"2006-01-02T15:04:05Z","initiator":"descheduler"}'
+_NOT_A_MARK = ("", "false")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Who asked, why and when, as far as the mark says."""
+
+    initiator: str = ""
+    reason: str = ""
+    requested_at: datetime | None = None
+    grace_seconds: int | None = None
+    """`deleteOptions.gracePeriodSeconds`: may shorten the pod's own grace, never lengthen it."""
+
+
+def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | Violation | None:
+    """Return the pod's mark: the most detailed of those it carries, a violation where that is unreadable."""
+    if annotations.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK:
+        parsed = parse_annotation(
+            annotations[KOORDINATOR_SOFT_EVICTION], annotation_path("", KOORDINATOR_SOFT_EVICTION)
+        )
+        # An unreadable annotation does not take back a mark that somebody also set as a label.
+        if isinstance(parsed, Mark) or not _is_labelled(labels):
+            return parsed
+    return Mark(initiator=_label_initiator(labels)) if _is_labelled(labels) else None
+
+
+def is_marked(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """True where any dialect asks for an eviction, readable or not."""
+    return _is_labelled(labels) or annotations.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+
+
+def parse_annotation(text: str, path: str) -> Mark | Violation:
+    """Read Koordinator's annotation. Unknown fields are ignored, known ones of a wrong type are violations."""
+    if text == "true":
+        return Mark()
+    if len(text) > MAX_ANNOTATION:
+        return Violation(path, Kind.INVALID, text, f"must be at most {MAX_ANNOTATION} characters")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return Violation(path, Kind.INVALID, text, _EXPECTED)
+    if not isinstance(document, dict):
+        return Violation(path, Kind.INVALID, text, _EXPECTED)
+    return _from_document(document, path)
+
+
+def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
+    options = document.get("deleteOptions")
+    options = {} if options is None else options
+    grace = options.get("gracePeriodSeconds") if isinstance(options, dict) else options
+    moment = document.get("timestamp")
+    checks = (
+        ("timestamp", moment, moment is None or timestamp.parse(moment) is not None, "must be RFC 3339 or an epoch"),
+        ("initiator", document.get("initiator"), _is_text(document.get("initiator")), "must be a string"),
+        ("reason", document.get("reason"), _is_text(document.get("reason")), "must be a string"),
+        ("deleteOptions", options, isinstance(options, dict), "must be an object"),
+        ("deleteOptions.gracePeriodSeconds", grace, _is_grace(grace), "must be whole seconds, 0 or more"),
+    )
+    for field, value, is_good, detail in checks:
+        if not is_good:
+            return Violation(f"{path}.{field}", Kind.INVALID, _shown(value), detail)
+    return Mark(
+        initiator=_text(document.get("initiator")),
+        reason=_text(document.get("reason")),
+        requested_at=timestamp.parse(moment),
+        grace_seconds=grace if isinstance(grace, int) else None,
+    )
+
+
+def _is_labelled(labels: Mapping[str, str]) -> bool:
+    return labels.get(SOFT_EVICTION) == REQUESTED or labels.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+
+
+def _label_initiator(labels: Mapping[str, str]) -> str:
+    value = labels.get(KOORDINATOR_SOFT_EVICTION, "")
+    return "" if value in (*_NOT_A_MARK, "true") else _text(value)
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_grace(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+
+
+def _text(value: object) -> str:
+    return value[:MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

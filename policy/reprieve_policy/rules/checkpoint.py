@@ -1,0 +1,38 @@
+"""The checkpoint annotations can be read, and ask for no more time than the admin allows.
+
+Strategy `auto`, `manual` or `none`; a hint on the pod itself; durations like `10m`. Legal but likely to hurt: a class
+of 7 or more without a checkpoint makes the workload non-preemptible (document 001); a hint that `none` makes useless.
+"""
+
+from collections.abc import Iterator
+
+from reprieve_policy import checkpoint, preemption_class
+from reprieve_policy import facts as known
+from reprieve_policy.checkpoint import Plan
+from reprieve_policy.facts import Facts
+from reprieve_policy.keys import CHECKPOINT_HINT, PREEMPTION_CLASS
+from reprieve_policy.objects import PodView, Resource, pod_views
+from reprieve_policy.verdict import Verdict, Violation, annotation_path, label_path
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+    """Check the plan of the pod or of the template."""
+    violations: list[Violation] = []
+    warnings: list[str] = []
+    for view in pod_views(resource):
+        plan = checkpoint.parse(view.annotations, facts.settings, view.prefix)
+        if isinstance(plan, Plan):
+            warnings.extend(_warn(view, plan, facts))
+        else:
+            violations.extend(plan)
+    return Verdict(violations=tuple(violations), warnings=tuple(warnings))
+
+
+def _warn(view: PodView, plan: Plan, facts: Facts) -> Iterator[str]:
+    if not plan.waits and CHECKPOINT_HINT in view.annotations:
+        path = annotation_path(view.prefix, CHECKPOINT_HINT)
+        yield f'{path}: has no effect with checkpoint "none"'
+    value = known.effective_class(view, facts)
+    if value < preemption_class.HIGHEST and preemption_class.is_non_preemptible(value, has_checkpoint=plan.waits):
+        path = label_path(view.prefix, PREEMPTION_CLASS)
+        yield f"{path}: class {value} without a checkpoint is non-preemptible"

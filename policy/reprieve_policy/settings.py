@@ -1,0 +1,114 @@
+"""The cluster's policy: one frozen dataclass, read from the ConfigMap `reprieve-policy`, a text for each field.
+
+Every field has a default that is safe without a ConfigMap. Koordinator's three switches keep its names.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from . import duration, go_int, koordinator, preemption_class
+from .verdict import Kind, Violation
+
+_MAX_DURATION = 7 * 24 * 3600
+"""A week, in seconds: a longer notice than any spot market or scheduler gives is a slip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySettings:
+    """What an admin may set; see `FIELDS` for the names and readers. Durations in seconds."""
+
+    class_rule: str = preemption_class.STRICT
+    default_class: int = preemption_class.DEFAULT
+    default_preemptible: bool | None = None
+    """`None`: nobody said, no label is written. Set by `disableDefaultPreemptiable`."""
+    default_can_preempt: bool | None = None
+    """`None`: nobody said. Set by `disableDefaultTriggerPreemption`."""
+    pod_should_be_deleted_when_preempted: bool = False
+    max_preemption_priority_lift: int = 0
+    checkpoint_timeout_seconds: int = 600
+    extension_percent: int = 50
+    max_deferral_seconds: int = 300
+    grace_cap_seconds: int = 30
+    ceiling_seconds: int = 1800
+    """No victim waits longer than this in all, whatever its annotations say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """How one key of the ConfigMap is read, and into which field."""
+
+    attribute: str
+    parse: Callable[[str, str], object]
+
+
+def parse(data: Mapping[str, str], base: PolicySettings | None = None) -> PolicySettings | tuple[Violation, ...]:
+    """Read the ConfigMap's `data`; all violations at once, unknown keys among them. `base` fills what it lacks."""
+    values: dict[str, object] = {}
+    violations: list[Violation] = []
+    for key, text in data.items():
+        found = _parse_field(key, text)
+        if isinstance(found, Violation):
+            violations.append(found)
+        else:
+            values[FIELDS[key].attribute] = found
+    if violations:
+        return tuple(violations)
+    return _replace(base or PolicySettings(), values)
+
+
+def _replace(base: PolicySettings, values: Mapping[str, object]) -> PolicySettings:
+    fields = {name: getattr(base, name) for name in PolicySettings.__dataclass_fields__}
+    return PolicySettings(**{**fields, **values})
+
+
+def _parse_field(key: str, text: str) -> object:
+    path = f"data[{key}]"
+    if key not in FIELDS:
+        supported = ", ".join(f'"{name}"' for name in FIELDS)
+        return Violation(path, Kind.UNSUPPORTED, key, f"supported keys: {supported}")
+    return FIELDS[key].parse(text.strip(), path)
+
+
+def _one_of(*choices: str) -> Callable[[str, str], object]:
+    def parse_choice(text: str, path: str) -> object:
+        supported = ", ".join(f'"{choice}"' for choice in choices)
+        return text if text in choices else Violation(path, Kind.UNSUPPORTED, text, f"supported values: {supported}")
+
+    return parse_choice
+
+
+def _between(lowest: int, highest: int) -> Callable[[str, str], object]:
+    def parse_number(text: str, path: str) -> object:
+        number = go_int.parse(text, 64)
+        if number is None or not lowest <= number <= highest:
+            return Violation(path, Kind.INVALID, text, f"must be a whole number between {lowest} and {highest}")
+        return number
+
+    return parse_number
+
+
+def _duration(text: str, path: str) -> object:
+    seconds = duration.parse(text, path)
+    if isinstance(seconds, int) and seconds > _MAX_DURATION:
+        return Violation(path, Kind.INVALID, text, f"must be at most {duration.render(_MAX_DURATION)}")
+    return seconds
+
+
+def _negated(text: str, path: str) -> object:
+    value = koordinator.parse_boolean(text, path)
+    return value if isinstance(value, Violation) else not value
+
+
+FIELDS: Mapping[str, Field] = {
+    "classRule": Field("class_rule", _one_of(*preemption_class.CLASS_RULES)),
+    "defaultPreemptionClass": Field("default_class", preemption_class.parse),
+    "disableDefaultPreemptiable": Field("default_preemptible", _negated),
+    "disableDefaultTriggerPreemption": Field("default_can_preempt", _negated),
+    "podShouldBeDeletedWhenPreempted": Field("pod_should_be_deleted_when_preempted", koordinator.parse_boolean),
+    "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", _between(0, 2_000_000_000)),
+    "checkpointTimeout": Field("checkpoint_timeout_seconds", _duration),
+    "extensionPercent": Field("extension_percent", _between(0, 100)),
+    "maxDeferral": Field("max_deferral_seconds", _duration),
+    "gracePeriodCap": Field("grace_cap_seconds", _duration),
+    "ceiling": Field("ceiling_seconds", _duration),
+}

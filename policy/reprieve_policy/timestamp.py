@@ -1,0 +1,50 @@
+"""Points in time as the many writers of marks say them: RFC 3339, or an epoch in seconds. Always aware UTC."""
+
+import re
+from datetime import UTC, datetime
+
+_RFC3339 = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_EPOCH = re.compile(r"[0-9]{1,11}")
+
+
+def parse(value: object) -> datetime | None:
+    """Return the moment that `value` (a text or a whole number) names, `None` where it names none.
+
+    Go's `metav1.Time` is RFC 3339; Koordinator's own example (its pull request 1128) has a number.
+    """
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return _from_epoch(value)
+    if not isinstance(value, str):
+        return None
+    if _EPOCH.fullmatch(value):
+        return _from_epoch(int(value))
+    return _from_rfc3339(value)
+
+
+def render(moment: datetime) -> str:
+    """Return `moment` as RFC 3339 in UTC, exactly as `parse` reads it back."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _from_epoch(seconds: int) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _from_rfc3339(text: str) -> datetime | None:
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        return None
+    date, time, fraction, zone = match.groups()
+    # Go writes up to nine digits of a second; Python reads six.
+    normal = f"{date}T{time}{(fraction or '')[:7]}{'+00:00' if zone in 'Zz' else zone}"
+    try:
+        return datetime.fromisoformat(normal).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,101 @@
+"""A PriorityClass's right to refuse preemption (document 002), with the semantics of the shipped plugin.
+
+Mirrors scheduler-plugins `pkg/preemptiontoleration` where it and the document differ: the boundary of the expiry is
+exclusive, a pod whose `PodScheduled` is not True tolerates, an unreadable policy means no toleration, a preemptor
+with `preemptionPolicy: Never` is tolerated, and only the `x-k8s.io` prefix is read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from . import go_int
+from .keys import MINIMUM_PREEMPTABLE_PRIORITY, OLD_TOLERATION_PREFIX, TOLERATION_PREFIX, TOLERATION_SECONDS
+from .verdict import Kind, Violation, annotation_path
+
+MAX_SECONDS = 9_223_372_036
+"""int64 nanoseconds hold 9,223,372,036.85 s. From 9223372037 up, upstream's `time.Duration` overflows into the past."""
+
+_PRIORITY_EXPECTED = "must be a whole number between -2147483648 and 2147483647"
+_SECONDS_EXPECTED = 'must be whole seconds, like "3600"; "-1" tolerates forever'
+_TOO_LONG = f'must be at most {MAX_SECONDS} seconds; "-1" tolerates forever'
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """Preemptors below `minimum_preemptable_priority` are refused until `seconds` after scheduling; negative: for ever."""
+
+    minimum_preemptable_priority: int
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """What the decision needs to know of a possible victim."""
+
+    has_priority_class: bool
+    toleration: Toleration | None
+    """`None` where its PriorityClass's annotations cannot be read."""
+    scheduled_at: datetime | None
+    """When `PodScheduled` became True; `None` where it is not True."""
+
+
+def parse(annotations: Mapping[str, str], value: int) -> Toleration | tuple[Violation, ...]:
+    """Read the policy of a PriorityClass of priority `value`.
+
+    Defaults are upstream's: the minimum is `value` + 1, the seconds are 0 (no toleration at all).
+    """
+    minimum_key, seconds_key = annotation_keys(TOLERATION_PREFIX)
+    minimum = _parse_priority(annotations.get(minimum_key), value + 1, annotation_path("", minimum_key))
+    seconds = _parse_seconds(annotations.get(seconds_key), annotation_path("", seconds_key))
+    if isinstance(minimum, Violation) or isinstance(seconds, Violation):
+        return tuple(found for found in (minimum, seconds) if isinstance(found, Violation))
+    return Toleration(minimum, seconds)
+
+
+def tolerates(victim: Candidate, preemptor_priority: int, *, preemptor_never_preempts: bool, now: datetime) -> bool:
+    """True where the victim is reprieved from this preemptor at `now` (aware UTC)."""
+    if not victim.has_priority_class:
+        return False
+    if preemptor_never_preempts:
+        return True
+    if victim.toleration is None or preemptor_priority >= victim.toleration.minimum_preemptable_priority:
+        return False
+    if victim.toleration.seconds < 0 or victim.scheduled_at is None:
+        return True
+    return now - victim.scheduled_at < timedelta(seconds=victim.toleration.seconds)
+
+
+def annotation_keys(prefix: str) -> tuple[str, str]:
+    """Return the keys of the minimum priority and of the seconds under `prefix`."""
+    return prefix + MINIMUM_PREEMPTABLE_PRIORITY, prefix + TOLERATION_SECONDS
+
+
+def check_prefixes(annotations: Mapping[str, str]) -> tuple[tuple[Violation, ...], tuple[str, ...]]:
+    """Return violations where both prefixes differ, and warnings where the older one is used."""
+    violations: list[Violation] = []
+    warnings: list[str] = []
+    for new, old in zip(annotation_keys(TOLERATION_PREFIX), annotation_keys(OLD_TOLERATION_PREFIX), strict=True):
+        if old not in annotations:
+            continue
+        if annotations.get(new, annotations[old]) != annotations[old]:
+            detail = f"differs from {new}; remove this one, schedulers read only the other"
+            violations.append(Violation(annotation_path("", old), Kind.INVALID, annotations[old], detail))
+        warnings.append(f"metadata.annotations[{old}]: no scheduler reads this; use {new}")
+    return tuple(violations), tuple(warnings)
+
+
+def _parse_priority(text: str | None, default: int, path: str) -> int | Violation:
+    if text is None:
+        return default
+    priority = go_int.parse(text, 32)
+    return Violation(path, Kind.INVALID, text, _PRIORITY_EXPECTED) if priority is None else priority
+
+
+def _parse_seconds(text: str | None, path: str) -> int | Violation:
+    if text is None:
+        return 0
+    seconds = go_int.parse(text, 64)
+    if seconds is None:
+        return Violation(path, Kind.INVALID, text, _SECONDS_EXPECTED)
+    return Violation(path, Kind.INVALID, text, _TOO_LONG) if seconds > MAX_SECONDS else seconds

@@ -1,0 +1,124 @@
+"""What a rule says: violations, warnings and changes. Values, never exceptions, never parsed back from text.
+
+Texts follow the API server's own field errors (k8s.io/apimachinery `field.Error`), because the API server puts
+`admission webhook "NAME" denied the request: ` before them: *path: what: value: what would be accepted*.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPStatus
+from typing import Literal, Self
+
+MAX_VALUE_SHOWN = 64
+"""Characters of a user's value that a message repeats: a 200 KB annotation must not come back in an error."""
+
+
+class Kind(Enum):
+    """What is wrong with a field: (the API server's words, its machine-readable cause)."""
+
+    REQUIRED = ("Required value", "FieldValueRequired")
+    INVALID = ("Invalid value", "FieldValueInvalid")
+    UNSUPPORTED = ("Unsupported value", "FieldValueNotSupported")
+    FORBIDDEN = ("Forbidden", "FieldValueForbidden")
+    DUPLICATE = ("Duplicate value", "FieldValueDuplicate")
+    NOT_FOUND = ("Not found", "FieldValueNotFound")
+
+    @property
+    def words(self) -> str:
+        """The API server's words for it, as a person reads them."""
+        return self.value[0]
+
+    @property
+    def cause(self) -> str:
+        """The API server's `status.details.causes[].reason`."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One field that may not be as it is."""
+
+    path: str
+    kind: Kind
+    value: str | None
+    detail: str
+    rule: str = ""
+
+    @property
+    def message(self) -> str:
+        """Everything but the path, as `status.details.causes[].message` has it."""
+        parts = [self.kind.words]
+        if self.value is not None:
+            parts.append(quote(self.value))
+        if self.detail:
+            parts.append(self.detail)
+        return ": ".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Set one label or annotation of the object itself (never of a template)."""
+
+    field: Literal["labels", "annotations"]
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All that the rules say of one object, in the order in which they said it."""
+
+    violations: tuple[Violation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def is_allowed(self) -> bool:
+        """True where nothing is violated."""
+        return not self.violations
+
+    @property
+    def status(self) -> HTTPStatus:
+        """400 where a value is bad, 403 where only who or when is, 200 where nothing is violated."""
+        if self.is_allowed:
+            return HTTPStatus.OK
+        if all(violation.kind is Kind.FORBIDDEN for violation in self.violations):
+            return HTTPStatus.FORBIDDEN
+        return HTTPStatus.BAD_REQUEST
+
+    @property
+    def message(self) -> str:
+        """Every violation in one answer: alone as a line, several in the API server's brackets."""
+        texts = [str(violation) for violation in self.violations]
+        return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+    @classmethod
+    def merged(cls, verdicts: Iterable[Self]) -> Self:
+        """Join the verdicts of several rules, in order."""
+        parts = tuple(verdicts)
+        return cls(
+            violations=tuple(violation for part in parts for violation in part.violations),
+            warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
+            changes=tuple(change for part in parts for change in part.changes),
+        )
+
+
+def quote(value: str) -> str:
+    """Return `value` in double quotes, shortened and with control characters escaped, as one line."""
+    shown = value if len(value) <= MAX_VALUE_SHOWN else value[:MAX_VALUE_SHOWN] + "…"
+    escaped = shown.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else repr(c)[1:-1] for c in escaped) + '"'
+
+
+def label_path(prefix: str, key: str) -> str:
+    """Return the path of a label under `prefix` (`""` or `"spec.template."`)."""
+    return f"{prefix}metadata.labels[{key}]"
+
+
+def annotation_path(prefix: str, key: str) -> str:
+    """Return the path of an annotation under `prefix`."""
+    return f"{prefix}metadata.annotations[{key}]"

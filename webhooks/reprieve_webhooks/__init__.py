@@ -1,0 +1,1 @@
+"""The admission server: reviews in, verdicts of the policy out."""
