@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+LABEL = ("reprieve.dev/real-node", "true")
 PAUSE_IMAGE = "localhost/reprieve/pause:1"
 CONFIG = "/var/lib/reprieve"  # the configuration files of the node, as the node sees them
 CNI_CONFIG = f"{CONFIG}/cni"
@@ -53,8 +54,12 @@ class Node:
 
     @property
     def cgroup(self) -> str:
-        """The node's place in every cgroup hierarchy, without the leading slash."""
-        return f"reprieve/{self.name}"
+        return self.cgroup_of(self.name)
+
+    @staticmethod
+    def cgroup_of(name: str) -> str:
+        """Return the place of node `name` in every cgroup hierarchy, without the leading slash."""
+        return f"reprieve/{name}"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -63,11 +68,6 @@ class Node:
     def from_json(text: str) -> Node:
         values = json.loads(text)
         return Node(**values | {"images": tuple(values["images"])})
-
-
-def node_names(cluster: str, count: int) -> list[str]:
-    """Return the names of the first `count` real nodes of `cluster`."""
-    return [f"{cluster}-node-{number}" for number in range(1, count + 1)]
 
 
 def bridge_name(node: str) -> str:
@@ -104,12 +104,12 @@ def cni_config(node: Node) -> str:
     `isGateway` stays off: it would switch on IP forwarding for the whole machine. The bridge has its address before the first pod.
     """
     ipam = {
-        "type": "host-local",
+        "type": "cni-host-local",
         "ranges": [[{"subnet": node.subnet, "gateway": node.address}]],
         "routes": [{"dst": "0.0.0.0/0"}],
         "dataDir": "/run/cni",
     }
-    bridge = {"type": "bridge", "bridge": node.bridge, "isGateway": False, "ipMasq": False, "ipam": ipam}
+    bridge = {"type": "cni-bridge", "bridge": node.bridge, "isGateway": False, "ipMasq": False, "ipam": ipam}
     return json.dumps({"cniVersion": "1.0.0", "name": "reprieve", "plugins": [bridge]}, indent=1)
 
 
@@ -127,7 +127,8 @@ def containerd_config(node: Node, snapshotter: str) -> str:
         "plugins.'io.containerd.cri.v1.images'.pinned_images": {"sandbox": PAUSE_IMAGE},
         "plugins.'io.containerd.cri.v1.runtime'": {"restrict_oom_score_adj": True},
         "plugins.'io.containerd.cri.v1.runtime'.cni": {
-            "bin_dirs": sorted({str(Path(node.programs[name]).parent) for name in ("bridge", "host-local", "loopback")}),
+            "use_internal_loopback": True,
+            "bin_dirs": sorted({str(Path(node.programs[name]).parent) for name in ("cni-bridge", "cni-host-local")}),
             "conf_dir": CNI_CONFIG,
         },
         runc: {"runtime_type": "io.containerd.runc.v2"},
@@ -142,8 +143,8 @@ def _toml(section: str, values: dict[str, Any]) -> str:
     return "\n".join(([f"[{section}]"] if section else []) + body) + "\n"
 
 
-def kubelet_config(node: Node, client_ca: str, open_files: int) -> str:
-    """Return the kubelet's configuration (JSON is YAML)."""
+def kubelet_config(node: Node, open_files: int) -> str:
+    """Return the kubelet's configuration (JSON is YAML). `open_files` is the limit that it inherits."""
     values = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -153,7 +154,7 @@ def kubelet_config(node: Node, client_ca: str, open_files: int) -> str:
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
-            "x509": {"clientCAFile": client_ca},
+            "x509": {"clientCAFile": f"{CONFIG}/client-ca.crt"},
         },
         "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
@@ -164,6 +165,7 @@ def kubelet_config(node: Node, client_ca: str, open_files: int) -> str:
         # Nothing answers there; but without an address every pod gets a Warning Event MissingClusterDNS, again and again.
         "clusterDNS": [node.address],
         "clusterDomain": "cluster.local",
+        "resolvConf": f"{CONFIG}/resolv.conf",  # empty: the machine's own may be a link into /run, which the node does not see
         # A changed annotation reaches its downward-API file at once by the watch, and at the latest after this.
         "syncFrequency": "1s",
         # Images cannot be had again and the machine's disk is not the node's: never collect, never evict.
@@ -178,18 +180,5 @@ def kubelet_config(node: Node, client_ca: str, open_files: int) -> str:
         "oomScoreAdj": 0,
         "maxOpenFiles": open_files,
         "maxPods": 100,
-    }
-    return json.dumps(values, indent=1)
-
-
-def kubeconfig(server: str, ca: str, token: str) -> str:
-    """Return a kubeconfig for the holder of `token` (JSON is YAML)."""
-    values = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority": ca}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "c",
     }
     return json.dumps(values, indent=1)

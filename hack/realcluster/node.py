@@ -1,0 +1,168 @@
+"""Real nodes: a kubelet, containerd and runc each, in namespaces of their own on this machine. Linux and root.
+
+For the truth about signals, grace periods and pod addresses, which simulated nodes only imitate. `node_init` is what runs inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+from . import api, build, control_plane, image, kwok, node_kernel, node_runc, pins
+from .errors import ClusterError
+from .node_config import Node, bridge_name, choose_subnet, parse_routes
+from .processes import memory_mib
+from .progress import Progress
+from .state import Cluster
+
+READY_SECONDS = 90.0  # 3 are usual; a busy machine with two cores has needed more
+# `--kill-child`: the process that is recorded is unshare, outside; its end is the end of the first process inside.
+UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+PROBE = "reprieve-probe"
+
+
+def can_run() -> str | None:
+    """Return None where a real node can run, otherwise why not, in one phrase. Found out by trying: containers differ in what they forbid."""
+    if platform.system() != "Linux":
+        return "this is not Linux"
+    if os.geteuid():
+        return "not root"
+    if missing := [tool for tool in ("unshare", "mount", "umount", "ldd") if not shutil.which(tool)]:
+        return f"the program {missing[0]} is missing"
+    if not Path("/dev/kmsg").exists():
+        return "there is no /dev/kmsg, which the kubelet reads"
+    return _namespaces_obstacle() or _cgroup_obstacle() or _bridge_obstacle() or node_runc.obstacle()
+
+
+def _namespaces_obstacle() -> str | None:
+    tried = subprocess.run([*UNSHARE, "mount", "-t", "tmpfs", "none", "/run"], capture_output=True, text=True, check=False)
+    said = (tried.stderr.strip() or "refused").splitlines()[-1]
+    return f"no right to make namespaces and mounts ({said})" if tried.returncode else None
+
+
+def _cgroup_obstacle() -> str | None:
+    try:
+        node_kernel.make_cgroups(PROBE)
+    except OSError as error:
+        return f"no right to make cgroups ({error})"
+    finally:
+        node_kernel.remove_cgroups(PROBE)
+    return None
+
+
+def _bridge_obstacle() -> str | None:
+    name = bridge_name(f"{PROBE}-{os.getpid()}")
+    try:
+        node_kernel.add_bridge(name, "169.254.255.248/30", "169.254.255.249")
+        node_kernel.remove_bridge(name)
+    except OSError as error:
+        return f"no right to make a network bridge ({error})"
+    return None
+
+
+def up(cluster: Cluster, count: int, progress: Progress) -> None:
+    """Bring the first `count` real nodes of `cluster` to life, those that are not; return when all are Ready."""
+    if reason := can_run():
+        raise ClusterError(f"no real node can run here: {reason}")
+    programs = build.ensure(pins.GROUPS["node"], progress) | {"runc": node_runc.ensure(progress)}
+    images = (image.pause_image(programs["pause"]), image.python_image(progress))
+    names = [cluster.real_node_name(index) for index in range(count)]
+    began = datetime.now(timezone.utc)
+    fresh = [name for name in names if cluster.processes.running(name) is None]
+    for name in fresh:
+        _start(cluster, name, programs, images)
+    for name in names:
+        since = began if name in fresh else None
+        api.wait_until(cluster, f"node {name}", lambda: _is_ready(cluster, name, since), READY_SECONDS, name, progress)  # noqa: B023 (called at once)
+
+
+def down(cluster: Cluster, progress: Progress) -> None:
+    """End the real nodes of `cluster` with all that runs on them, and remove what they leave in the kernel."""
+    names = [folder.name for folder in sorted(_nodes(cluster).glob("*"))]
+    if not names:
+        return
+    with progress.task(f"stopping {', '.join(names)}"):
+        cluster.processes.stop(names, kill=True)
+        for name in names:
+            _clean_up(name)
+            shutil.rmtree(_nodes(cluster) / name)
+
+
+def status(cluster: Cluster) -> str:
+    """Return one line for each real node."""
+    return "\n".join(_line(cluster, folder.name) for folder in sorted(_nodes(cluster).glob("*")))
+
+
+def _line(cluster: Cluster, name: str) -> str:
+    node = Node.from_json((_nodes(cluster) / name / "node.json").read_text())
+    if not (first := cluster.processes.running(name)):
+        return f"  {name:<26} not running; `hack/cluster up --name {cluster.name}` starts it again"
+    inside = {comm: f"{comm} {memory_mib(pid)} MiB" for pid, comm in _descendants(first.pid) if comm in ("kubelet", "containerd")}
+    return f"  {name:<26} address {node.address}, pods in {node.subnet}, {', '.join(inside.values())}"
+
+
+def _descendants(pid: int) -> list[tuple[int, str]]:
+    """Return (pid, command name) of all below `pid`."""
+    found = []
+    with contextlib.suppress(OSError):
+        for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+            found += [(child, Path(f"/proc/{child}/comm").read_text().strip()), *_descendants(child)]
+    return found
+
+
+def _nodes(cluster: Cluster) -> Path:
+    return cluster.home / "nodes"
+
+
+def _start(cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]) -> None:
+    """Start a node that does not run: a new one, or one whose first process was killed, with the disk that it had."""
+    _clean_up(name)
+    node = _record(cluster, name, programs, images)
+    config = Path(node.directory, "config")
+    config.mkdir(exist_ok=True)
+    cluster.write_kubeconfig(f"system:node:{name}", config / "kubeconfig")
+    shutil.copy(control_plane.kubelet_client(cluster)[0], config / "client-ca.crt")
+    node_kernel.make_cgroups(node.cgroup)
+    node_kernel.add_bridge(node.bridge, node.subnet, node.address)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [*UNSHARE, sys.executable, "-m", f"{__package__}.node_init", f"{node.directory}/node.json"]
+    cluster.processes.start(name, command, environment)
+
+
+def _record(cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]) -> Node:
+    """Write down what the node is, for `node_init` and for later commands; one that came up before keeps its subnet, for its pods."""
+    file = _nodes(cluster) / name / "node.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    routes = parse_routes(Path("/proc/net/route").read_text())
+    node = Node(
+        name=name,
+        directory=str(file.parent),
+        subnet=Node.from_json(file.read_text()).subnet if file.exists() else choose_subnet(name, routes),
+        programs={program: str(path) for program, path in programs.items()},
+        images=tuple(map(str, images)),
+        logs=str(cluster.home / "logs"),
+    )
+    file.write_text(node.to_json())
+    return node
+
+
+def _clean_up(name: str) -> None:
+    """Remove what outlives the processes of a node: its bridge, and its cgroups when the last process has gone from them."""
+    if left := node_kernel.remove_cgroups(Node.cgroup_of(name)):
+        raise ClusterError(f"processes of node {name} do not end: see {left[0]}")
+    node_kernel.remove_bridge(bridge_name(name))
+
+
+def _is_ready(cluster: Cluster, name: str, since: datetime | None) -> bool:
+    """Say whether the node is Ready and, for one that was started, by the word of its new kubelet: the API server remembers the old one's."""
+    lease = api.call(cluster, "GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")
+    renewed = datetime.fromisoformat(lease["spec"]["renewTime"].replace("Z", "+00:00"))
+    if since and renewed < since:
+        return False
+    return kwok.is_ready(api.call(cluster, "GET", f"/api/v1/nodes/{name}"))
