@@ -1,4 +1,4 @@
-"""A real Kubernetes control plane on this machine, with simulated (kwok) and real nodes: the package behind `hack/cluster`.
+"""A real Kubernetes control plane on this machine, with simulated (kwok) and real nodes.
 
-Standard library only: it runs before any virtual environment exists.
+The package behind `hack/cluster`. Standard library only: it runs before any virtual environment exists.
 """

@@ -1,4 +1,4 @@
-"""The few calls that bringing up a cluster needs, with the standard library: GET, POST, PATCH, DELETE of JSON as one of its users."""
+"""The few calls that bringing up a cluster needs: JSON over HTTPS as one of its users, with the standard library."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -48,27 +49,37 @@ def create(cluster: Cluster, path: str, body: Json) -> None:
             raise
 
 
-def wait_until(cluster: Cluster, what: str, true: Callable[[], bool], seconds: float, watch: str, progress: Progress) -> None:
-    """Wait until `true`, at most `seconds`; fail at once when component `watch` has died, showing the end of its log.
+@dataclass(frozen=True)
+class Condition:
+    """Something to wait for, at most so long, and the component to blame if it does not come."""
 
-    Answers of the server and missing answers both count as "not yet".
-    """
-    deadline = time.monotonic() + seconds
-    with progress.task(f"waiting for {what}") as task:
-        while not _holds(true):
+    what: str
+    holds: Callable[[], bool]
+    component: str
+    seconds: float = 90.0  # about 4 are usual; a busy machine with two cores has needed 30
+
+    def holds_now(self) -> bool:
+        """Say whether it holds; an error answer of the server, or none, means not yet."""
+        try:
+            return self.holds()
+        except (Refused, OSError, ClusterError):
+            return False
+
+
+def wait(cluster: Cluster, condition: Condition, progress: Progress) -> None:
+    """Wait for `condition`; if its component dies or the time is over, raise with the end of that component's log."""
+    deadline = time.monotonic() + condition.seconds
+    processes, component = cluster.processes, condition.component
+    log = processes.log(component)
+    with progress.task(f"waiting for {condition.what}") as task:
+        while not condition.holds_now():
             task.tick()
-            if cluster.processes.running(watch) is None:
-                raise ClusterError(f"{cluster.processes.last_lines(watch)}\n{watch} stopped; its log is {cluster.processes.log(watch)}")
+            if processes.running(component) is None:
+                raise ClusterError(f"{processes.last_lines(component)}\n{component} stopped, see {log}")
             if time.monotonic() > deadline:
-                raise ClusterError(f"{cluster.processes.last_lines(watch)}\n{what}: not within {seconds:.0f} s; see {cluster.processes.log(watch)}")
+                late = f"no {condition.what} within {condition.seconds:.0f} s, see {log}"
+                raise ClusterError(f"{processes.last_lines(component)}\n{late}")
             time.sleep(0.05)
-
-
-def _holds(true: Callable[[], bool]) -> bool:
-    try:
-        return true()
-    except (Refused, OSError, ClusterError):
-        return False
 
 
 def _context(cluster: Cluster) -> ssl.SSLContext:

@@ -1,6 +1,6 @@
 """Build pinned programs once: cached by version and by everything that decides their content, safe to interrupt.
 
-A build writes to a temporary name and renames, under a lock, so that a half binary is never seen and nothing is built twice.
+A build writes to a temporary name and renames, under a lock: a half binary is never seen, nothing is built twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAST_LINES = 30  # of a failed compiler run, shown to the user
 
 
 def ensure(names: Sequence[str], progress: Progress) -> dict[str, Path]:
-    """Return the path of each program in `names` (rows of `pins.BINARIES`), after building those that are not cached."""
+    """Return the path of each program in `names` (rows of `pins.BINARIES`), after building what is not cached."""
     wanted = {name: path_of(name) for name in names}
     if any(not path.exists() for path in wanted.values()):
         with _lock(progress):
@@ -51,14 +51,21 @@ def key(binary: Binary) -> str:
 
 
 def bin_directory() -> Path:
-    """Return the directory of links to put on PATH: one for each state of the pins, so that branches do not disturb each other."""
+    """Return the directory of links to put on PATH: one for each state of the pins, so that branches do not collide."""
     keys = "".join(str(path_of(name)) for name in BINARIES)
     return paths.cache_home() / f"path-{hashlib.sha256(keys.encode()).hexdigest()[:10]}"
 
 
+def link_cached() -> Path:
+    """Return `bin_directory` with a link to every program that is cached."""
+    _link_into(bin_directory(), {name: path for name in BINARIES if (path := path_of(name)).exists()})
+    return bin_directory()
+
+
 def _arguments(binary: Binary) -> list[str]:
     tags = [f"-tags={','.join(binary.tags)}"] if binary.tags else []
-    return ["-mod=readonly", "-trimpath", "-buildvcs=false", *tags, "-ldflags", pins.link_flags(binary), binary.package]
+    flags = ["-mod=readonly", "-trimpath", "-buildvcs=false", *tags]
+    return [*flags, "-ldflags", pins.link_flags(binary), binary.package]
 
 
 def _link_into(directory: Path, programs: dict[str, Path]) -> None:
@@ -73,7 +80,7 @@ def _link_into(directory: Path, programs: dict[str, Path]) -> None:
 
 @contextmanager
 def _lock(progress: Progress) -> Iterator[None]:
-    """Hold the build lock: two builds at once would compile the same packages twice and be slower than one after the other."""
+    """Hold the build lock: two builds at once would compile the same packages twice, slower than in turn."""
     directory = paths.cache_home() / "bin"
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("w") as file:

@@ -1,4 +1,4 @@
-"""The command line of `hack/cluster`. Standard output carries what a script would read; everything else goes to standard error."""
+"""The command line of `hack/cluster`. Standard output carries what a script would read, standard error the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import build, kind, kwok, lifecycle, pins, processes, state
 from .errors import ClusterError
 from .progress import Progress
 
-DESCRIPTION = "A real Kubernetes control plane on this machine, with simulated (kwok) or real nodes, built from pinned sources."
+DESCRIPTION = "A real Kubernetes control plane on this machine, with simulated or real nodes, from pinned sources."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +32,9 @@ def _up(options: argparse.Namespace, progress: Progress) -> int:
     wanted = ("provider", "kwok_nodes", "real_nodes", "feature_gates", "runtime_config")
     asked = {name: getattr(options, name) for name in wanted}
     cluster = lifecycle.up(options.name, asked, options.port_base, progress)
-    progress.say(f"cluster {cluster.name}: {cluster.api_server}\n  export KUBECONFIG={cluster.kubeconfig}\n  export PATH={build.bin_directory()}:$PATH")
+    progress.say(f"cluster {cluster.name}: {cluster.api_server}")
+    progress.say(f"  export KUBECONFIG={cluster.kubeconfig}")
+    progress.say(f"  export PATH={build.bin_directory()}:$PATH")
     return 0
 
 
@@ -44,7 +46,8 @@ def _down(options: argparse.Namespace, progress: Progress) -> int:
 def _status(options: argparse.Namespace, progress: Progress) -> int:
     cluster = state.get(options.name)
     print(f"cluster {cluster.name}: {cluster.api_server}, pods in {cluster.pod_cidr}, files in {cluster.home}")
-    missing = [print_component(cluster, name) for name in sorted({*lifecycle.COMPONENTS, *cluster.processes.names()})].count(False)
+    names = sorted({*lifecycle.COMPONENTS, *cluster.processes.names()})
+    stopped = [name for name in names if not _print_component(cluster, name)]
     if not lifecycle.answers(cluster):
         print("the API server does not answer")
         return 1
@@ -54,10 +57,10 @@ def _status(options: argparse.Namespace, progress: Progress) -> int:
         from . import node
 
         print(node.status(cluster))
-    return int(bool(missing) or ready < nodes)
+    return 1 if stopped or ready < nodes else 0
 
 
-def print_component(cluster: state.Cluster, name: str) -> bool:
+def _print_component(cluster: state.Cluster, name: str) -> bool:
     """Print one line about a component; return whether it runs."""
     alive = cluster.processes.running(name)
     what = f"pid {alive.pid:<8} {processes.memory_mib(alive.pid):>5} MiB" if alive else "not running"
@@ -68,7 +71,7 @@ def print_component(cluster: state.Cluster, name: str) -> bool:
 def _kubeconfig(options: argparse.Namespace, progress: Progress) -> int:
     cluster = state.get(options.name)
     if not cluster.kubeconfig.exists():
-        raise ClusterError(f"cluster {cluster.name} is not up yet; `hack/cluster up --name {cluster.name}` goes on with it")
+        raise ClusterError(f"cluster {cluster.name} is not up yet: `hack/cluster up --name {cluster.name}`")
     print(cluster.kubeconfig)
     return 0
 
@@ -95,7 +98,7 @@ def _build(options: argparse.Namespace, progress: Progress) -> int:
 
 
 def _bin(options: argparse.Namespace, progress: Progress) -> int:
-    print(build.bin_directory())
+    print(build.link_cached())
     return 0
 
 
@@ -107,7 +110,7 @@ def _load_image(options: argparse.Namespace, progress: Progress) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("hack/cluster", description=DESCRIPTION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _up_options(_command(commands, "up", _up, "make the cluster, or complete what is missing of it; first of all builds what is not cached"))
+    _up_options(_command(commands, "up", _up, "make the cluster, or complete what is missing of it"))
     down = _command(commands, "down", _down, "end the cluster's processes and remove its files")
     down.add_argument("--keep-logs", action="store_true", help="leave the logs and the audit log")
     _command(commands, "status", _status, "show what runs; status 0 if all of it does")
@@ -120,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     stop.add_argument("--kill", action="store_true", help="with SIGKILL, as a crash would")
     what = _command(commands, "build", _build, "build programs into the cache; prints their paths")
     what.add_argument("--what", choices=list(pins.GROUPS), default="control-plane", help="default: %(default)s")
-    _command(commands, "bin", _bin, "print the directory with the built programs (kubectl among them), to put on PATH")
+    _command(commands, "bin", _bin, "print the directory with the built programs, kubectl among them, to put on PATH")
     load = _command(commands, "load-image", _load_image, "kind only, untried: copy a Docker image to the nodes")
     load.add_argument("image")
     return parser
@@ -139,22 +142,28 @@ def _command(
 
 
 def _up_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `up`. Their defaults are None, so that an `up` without them agrees with any cluster that is there."""
+    """Add the options of `up`, with None for defaults: an `up` without them agrees with any cluster that is there."""
     defaults = state.Settings()
     size = kwok.CAPACITY
     simulated = f"simulated nodes of {size['cpu']} CPUs and {size['memory']} each (default: {defaults.kwok_nodes})"
     parser.add_argument("--kwok-nodes", type=_count, metavar="N", help=simulated)
-    parser.add_argument("--real-nodes", type=_count, metavar="N", help="nodes with kubelet, containerd and runc; Linux and root (default: 0)")
-    parser.add_argument("--port-base", type=int, metavar="P", help="first of 20 ports on 127.0.0.1 (default: the first free ones)")
-    parser.add_argument("--feature-gates", metavar="A=true,…", help="for API server, controller-manager and scheduler")
+    real = "nodes with kubelet, containerd and runc; they need Linux and root (default: 0)"
+    parser.add_argument("--real-nodes", type=_count, metavar="N", help=real)
+    base = "first of 20 ports on 127.0.0.1 (default: the first that are free)"
+    parser.add_argument("--port-base", type=int, metavar="P", help=base)
+    gates = "for API server, controller-manager and scheduler"
+    parser.add_argument("--feature-gates", metavar="A=true,…", help=gates)
     parser.add_argument("--runtime-config", metavar="api/all=true,…", help="for the API server")
-    parser.add_argument("--provider", choices=["local", "kind"], help="kind: from Docker images instead; untried (default: local)")
+    provider = "kind: from Docker images instead; untried (default: local)"
+    parser.add_argument("--provider", choices=["local", "kind"], help=provider)
 
 
 def _log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("component", nargs="?", help="default: all")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as they grow")
-    parser.add_argument("--tail", type=_count, default=40, metavar="N", help="the last N lines of each (default: %(default)s)")
+    parser.add_argument(
+        "--tail", type=_count, default=40, metavar="N", help="last lines of each (default: %(default)s)"
+    )
 
 
 def _count(text: str) -> int:

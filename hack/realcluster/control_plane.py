@@ -1,4 +1,4 @@
-"""etcd, API server, controller-manager and scheduler on loopback: their files, their arguments, and when they are ready."""
+"""etcd, API server, controller-manager and scheduler on loopback: their files, their arguments, their readiness."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from .state import ADMIN, Cluster, write_private
 # In the order in which they start; `down` ends them in the opposite one.
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
-READY_SECONDS = 90.0  # about 4 are usual; a busy machine with two cores has needed 30
-
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"  # the usual name
 
-# Who changed which pod, through which subresource: what a test asks when it wants to know who deleted a victim, and when.
+# Who changed which pod, and through which subresource: tests ask who deleted a victim, and when.
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -40,29 +38,28 @@ def write_files(cluster: Cluster) -> None:
         write_private(_key_file(cluster), keys.new_ec_private_key())
     certificate, key = kubelet_client(cluster)
     if not key.exists():
-        for file, text in zip((certificate, key), node_certificate.new_client_pair(KUBELET_CLIENT, "system:masters"), strict=True):
+        pair = node_certificate.new_client_pair(KUBELET_CLIENT, "system:masters")
+        for file, text in zip((certificate, key), pair, strict=True):
             write_private(file, text)
     write_private(_audit_policy(cluster), json.dumps(AUDIT_POLICY, indent=2) + "\n")
 
 
 def start(cluster: Cluster, programs: dict[str, Path], progress: Progress) -> None:
-    """Start what does not run yet, and return when the API server answers and the controllers have done their first round."""
+    """Start what does not run yet; return when the API server answers and pods can be created."""
     for name in ("etcd", "kube-apiserver"):
         start_component(cluster, name, programs[name])
-    ready = lambda: api.call(cluster, "GET", "/readyz") == "ok"  # noqa: E731 (a name for the line below)
-    api.wait_until(cluster, "the API server", ready, READY_SECONDS, "kube-apiserver", progress)
+    api.wait(cluster, api.Condition("API server", lambda: is_ready(cluster), "kube-apiserver"), progress)
     for name in ("kube-controller-manager", "kube-scheduler"):
         start_component(cluster, name, programs[name])
     cluster.write_kubeconfig(ADMIN)
-    account = "/api/v1/namespaces/default/serviceaccounts/default"
-    api.wait_until(
-        cluster,
-        "the default service account",  # without it, no pod is admitted
-        lambda: bool(api.call(cluster, "GET", account)),
-        READY_SECONDS,
-        "kube-controller-manager",
-        progress,
-    )
+    account = "/api/v1/namespaces/default/serviceaccounts/default"  # without it, no pod is admitted
+    given = api.Condition("service account", lambda: bool(api.call(cluster, "GET", account)), "kube-controller-manager")
+    api.wait(cluster, given, progress)
+
+
+def is_ready(cluster: Cluster) -> bool:
+    """Say whether the API server calls itself ready; raises as `api.call` does."""
+    return bool(api.call(cluster, "GET", "/readyz") == "ok")
 
 
 def start_component(cluster: Cluster, name: str, program: Path) -> None:
@@ -90,7 +87,7 @@ def _api_server(cluster: Cluster) -> list[str]:
         f"--etcd-servers=http://127.0.0.1:{cluster.port('etcd')}",
         "--bind-address=127.0.0.1",
         f"--secure-port={cluster.port('kube-apiserver')}",
-        # Loopback is not accepted as an endpoint of the Service "kubernetes", and nothing here uses Services' addresses.
+        # Loopback is no valid endpoint of the Service "kubernetes", and nothing here uses Services' addresses.
         "--advertise-address=127.0.0.1",
         "--endpoint-reconciler-type=none",
         f"--cert-dir={cluster.home / 'pki'}",
@@ -119,7 +116,7 @@ def _controller_manager(cluster: Cluster) -> list[str]:
         *_client("kube-controller-manager", cluster),
         "--use-service-account-credentials=true",  # each controller asks under its own name, as in a real cluster
         f"--service-account-private-key-file={_key_file(cluster)}",
-        f"--root-ca-file={cluster.ca_file}",  # published as the ConfigMap kube-root-ca.crt, which every pod's token volume mounts
+        f"--root-ca-file={cluster.ca_file}",  # becomes the ConfigMap kube-root-ca.crt, which pods' token volumes mount
         "--kube-api-qps=200",
         "--kube-api-burst=400",
     ]

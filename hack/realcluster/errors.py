@@ -1,4 +1,4 @@
-"""The one exception that a user is meant to read: the launcher prints its text as a sentence and exits with status 1."""
+"""The one exception that a user is meant to read: its text is printed as it is, and the exit status is 1."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The same cluster from kind, where Docker and an image registry work. UNTRIED: written for machines other than those it was tested on.
+"""The same cluster from kind, where Docker and an image registry work. UNTRIED: no machine with both has run it.
 
-kind brings its own nodes, so `--kwok-nodes` and `--real-nodes` do not apply; feature gates and runtime configuration do.
+kind brings its own node, so `--kwok-nodes` and `--real-nodes` do not apply; feature gates and runtime configuration do.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from .errors import ClusterError
 from .progress import Progress
 from .state import Cluster, write_private
 
+OTHERWISE = "without --provider, the cluster is built from source"
+
 
 def check(progress: Progress) -> None:
     """Raise unless kind and a Docker daemon that answers are here, found out by asking."""
     progress.say("--provider kind is untried: please report what you see")
     for program in ("kind", "docker"):
         if shutil.which(program) is None:
-            raise ClusterError(f"--provider kind needs {program}, which is not on PATH; without --provider, a cluster is built from source")
+            raise ClusterError(f"--provider kind needs {program}, which is not on PATH; {OTHERWISE}")
     if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
-        raise ClusterError("--provider kind needs a Docker daemon, and none answers; without --provider, a cluster is built from source")
+        raise ClusterError(f"--provider kind needs a Docker daemon, and none answers; {OTHERWISE}")
 
 
 def up(cluster: Cluster, progress: Progress) -> None:

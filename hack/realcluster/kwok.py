@@ -1,7 +1,8 @@
 """Simulated nodes: kwok plays the kubelet of nodes that carry its annotation, and leaves real nodes alone.
 
-Its pods get loopback addresses of the cluster's own, so that a local process can stand in for a pod's workload there. Such a pod says
-`reprieve.dev/local-process: "true"`; kwok makes it Running and leaves its end to whoever runs the process. See `stages/` for the life of a pod.
+Its pods get loopback addresses of the cluster's own, so that a local process can stand in for a pod's workload there.
+Such a pod says `reprieve.dev/local-process: "true"`; kwok makes it Running and leaves its end to whoever runs the
+process. `stages/` holds the life of a pod.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ COMPONENT = "kwok"
 STAGES = Path(__file__).parent / "stages"
 ANNOTATION = ("kwok.x-k8s.io/node", "fake")
 CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
-READY_SECONDS = 60.0
 LEASE_SECONDS = 40  # as a kubelet; kwok renews at a quarter of it
 
 
@@ -27,8 +27,8 @@ def start(cluster: Cluster, program: Path) -> None:
     kubeconfig = cluster.write_kubeconfig(COMPONENT)
     write_private(_config_file(cluster), _configuration(cluster))
     address = f"127.0.0.1:{cluster.port(COMPONENT)}"
-    command = [program, f"--kubeconfig={kubeconfig}", f"--config={_config_file(cluster)}", f"--server-address={address}"]
-    cluster.processes.start(COMPONENT, command)
+    options = [f"--kubeconfig={kubeconfig}", f"--config={_config_file(cluster)}", f"--server-address={address}"]
+    cluster.processes.start(COMPONENT, [program, *options])
 
 
 def ensure_nodes(cluster: Cluster, progress: Progress) -> None:
@@ -37,8 +37,8 @@ def ensure_nodes(cluster: Cluster, progress: Progress) -> None:
     for name in names:
         api.create(cluster, "/api/v1/nodes", node(name))
     if names:
-        what = f"{len(names)} simulated nodes"
-        api.wait_until(cluster, what, lambda: _schedulable(cluster, names), READY_SECONDS, COMPONENT, progress)
+        ready = api.Condition(f"{len(names)} simulated nodes", lambda: _schedulable(cluster, names), COMPONENT)
+        api.wait(cluster, ready, progress)
 
 
 def node(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Bring a cluster up, take it down, stop and start its parts: the order of things. Safe to repeat and to interrupt at any point."""
+"""Bring a cluster up, take it down, stop and start its parts: the order of things. Safe to repeat and to interrupt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMPONENTS = (*control_plane.COMPONENTS, kwok.COMPONENT)
 
 
 def up(name: str, asked: dict[str, object], port_base: int | None, progress: Progress) -> Cluster:
-    """Return the running cluster of that name with the settings that were asked for (None: whatever it has, or the default)."""
+    """Return the running cluster of that name with the settings in `asked` (None: those it has, or the default)."""
     _check(asked, progress)
     cluster = state.create_or_get(name, asked, port_base)
     if cluster.settings.provider == "kind":
@@ -81,13 +81,14 @@ def is_up(cluster: Cluster) -> bool:
     """Say whether the last `up` came to its end and all that it started is alive."""
     if not (cluster.home / "complete").exists():
         return False
-    return all(cluster.processes.running(name) for name in {*COMPONENTS, *cluster.processes.names()}) and answers(cluster)
+    names = {*COMPONENTS, *cluster.processes.names()}
+    return all(cluster.processes.running(name) for name in names) and answers(cluster)
 
 
 def answers(cluster: Cluster) -> bool:
     """Say whether the API server calls itself ready."""
     try:
-        return bool(api.call(cluster, "GET", "/readyz") == "ok")
+        return control_plane.is_ready(cluster)
     except (api.Refused, OSError, ClusterError):
         return False
 

@@ -5,6 +5,7 @@ For the truth about signals, grace periods and pod addresses, which simulated no
 
 from __future__ import annotations
 
+import functools
 import contextlib
 import os
 import platform
@@ -78,8 +79,8 @@ def up(cluster: Cluster, count: int, progress: Progress) -> None:
     for name in fresh:
         _start(cluster, name, programs, images)
     for name in names:
-        since = began if name in fresh else None
-        api.wait_until(cluster, f"node {name}", lambda: _is_ready(cluster, name, since), READY_SECONDS, name, progress)  # noqa: B023 (called at once)
+        ready = functools.partial(_is_ready, cluster, name, began if name in fresh else None)
+        api.wait(cluster, api.Condition(f"node {name}", ready, name, READY_SECONDS), progress)
 
 
 def down(cluster: Cluster, progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""One block of ports a cluster, so that several clusters stand side by side and a glance at a port tells whose it is."""
+"""One block of ports a cluster, so that several stand side by side and a glance at a port tells whose it is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from .errors import ClusterError
 
 FIRST = 16443
 BLOCK = 20
+LEAST, END = 1024, 65536  # unprivileged ports
+OTHERWISE = "without --port-base, free ports are chosen"
 
 OFFSETS = {
     "kube-apiserver": 0,
@@ -17,7 +19,7 @@ OFFSETS = {
     "kube-controller-manager": 3,
     "kube-scheduler": 4,
     "kwok": 5,
-    # 6 to 9 are left to processes that run beside the cluster, such as Reprieve's own two programs; 10 to 19 to real nodes.
+    # 6 to 9 are for processes beside the cluster, such as Reprieve's own two programs; 10 to 19 for real nodes.
     "webhooks": 6,
     "operator": 7,
 }
@@ -38,17 +40,17 @@ def choose(taken_bases: Iterable[int]) -> int:
     for base in _bases():
         if not overlaps(base, taken_bases) and all(is_free(number) for number in block(base)):
             return base
-    raise ClusterError(f"no {BLOCK} free ports in a row between {FIRST} and 65535; remove a cluster with `hack/cluster down --name …`")
+    raise ClusterError(f"no {BLOCK} free ports in a row above {FIRST}: remove a cluster with `hack/cluster down`")
 
 
 def check(base: int, taken_bases: Iterable[int]) -> None:
     """Raise unless a cluster may have the block at `base`."""
-    if not 1024 <= base <= 65536 - BLOCK:
-        raise ClusterError(f"--port-base {base} must be between 1024 and {65536 - BLOCK}")
+    if not LEAST <= base <= END - BLOCK:
+        raise ClusterError(f"--port-base {base} must be between {LEAST} and {END - BLOCK}")
     if overlaps(base, taken_bases):
-        raise ClusterError(f"--port-base {base} overlaps the {BLOCK} ports of another cluster; leave it out to have free ones chosen")
+        raise ClusterError(f"--port-base {base} overlaps the {BLOCK} ports of another cluster; {OTHERWISE}")
     if busy := [number for number in block(base) if not is_free(number)]:
-        raise ClusterError(f"--port-base {base}: something listens on {busy[0]}; leave it out to have free ports chosen")
+        raise ClusterError(f"--port-base {base}: something listens on {busy[0]}; {OTHERWISE}")
 
 
 def overlaps(base: int, others: Iterable[int]) -> bool:
@@ -57,7 +59,7 @@ def overlaps(base: int, others: Iterable[int]) -> bool:
 
 
 def pod_cidr(base: int) -> str:
-    """Return the loopback network of the cluster's simulated pods; two blocks of ports never share it (until 200 of them)."""
+    """Return the loopback network of the cluster's simulated pods; the next 200 blocks of ports have others."""
     return f"127.{20 + base // BLOCK % 200}.0.0/16"
 
 
@@ -73,4 +75,4 @@ def is_free(number: int) -> bool:
 
 
 def _bases() -> Iterator[int]:
-    return iter(range(FIRST, 65536 - BLOCK, BLOCK))
+    return iter(range(FIRST, END - BLOCK, BLOCK))

@@ -66,14 +66,14 @@ class Processes:
         recorded = self._recorded(name)
         return recorded if recorded and recorded.is_alive() else None
 
-    def start(self, name: str, command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> Identity:
-        """Start `command` in a session of its own, so that it outlives this one; one that runs already is left alone."""
+    def start(self, name: str, command: Sequence[object], env: Mapping[str, str] | None = None) -> Identity:
+        """Start `command` in a session of its own, so that it outlives this one, unless that name runs already."""
         if alive := self.running(name):
             return alive
         self.log(name).parent.mkdir(parents=True, exist_ok=True)
         with self.log(name).open("ab") as log:
             child = subprocess.Popen(
-                command,
+                [str(word) for word in command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -24,7 +24,7 @@ from .errors import ClusterError
 from .processes import Processes
 
 ADMIN = "admin"
-MAX_REAL_NODES = 8  # tokens are read once, when the API server starts: those of nodes that may come must be there by then
+MAX_REAL_NODES = 8  # the API server reads tokens once, at its start: those of all nodes that may come must be there
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,16 @@ class Cluster:
         return path
 
     def write_tokens(self) -> None:
-        """Give each user a token, once. The users bear their real names, so that webhooks and the audit log see who asks."""
+        """Give each user a token, once. They bear their real names: webhooks and the audit log see who asks."""
         file = self.home / "tokens.csv"
         if file.exists():
             return
         users = {ADMIN: "system:masters", "kwok": "system:masters"}
         users |= dict.fromkeys(("system:kube-controller-manager", "system:kube-scheduler"), "system:authenticated")
         users |= {f"system:node:{self.real_node_name(index)}": "system:nodes" for index in range(MAX_REAL_NODES)}
-        lines = [f'{secrets.token_hex(16)},{user},{number},"{group}"\n' for number, (user, group) in enumerate(users.items())]
+        lines = [
+            f'{secrets.token_hex(16)},{user},{number},"{group}"\n' for number, (user, group) in enumerate(users.items())
+        ]
         write_private(file, "".join(lines))
 
     def remove(self, *, keep_logs: bool) -> None:
@@ -176,7 +178,9 @@ def create_or_get(name: str, asked: dict[str, object], port_base: int | None) ->
     `asked` holds fields of Settings; None stands for "not said", which agrees with everything.
     """
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", name):
-        raise ClusterError(f"--name {name}: must be up to 32 of a-z, 0-9 and -, beginning and ending with a letter or digit")
+        raise ClusterError(
+            f"--name {name}: must be up to 32 of a-z, 0-9 and -, beginning and ending with a letter or digit"
+        )
     with _lock():
         if cluster := find(name):
             return _agreeing(cluster, asked, port_base)

