@@ -159,6 +159,7 @@ class Compiler:
 
     @property
     def status(self) -> int:
+        """Its exit status, once it has one."""
         return self._process.wait()
 
     def running(self) -> bool:
@@ -177,11 +178,13 @@ class Compiler:
         self._reader.join(2)
 
     def last_lines(self) -> str:
+        """Return the end of what it wrote."""
         return "\n".join(self._lines)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            text = line.rstrip()
-            self._packages += not text.startswith(("go:", "#"))
-            self._lines.append(text)
+        with self._process.stdout as lines:
+            for line in lines:
+                text = line.rstrip()
+                self._packages += not text.startswith(("go:", "#"))
+                self._lines.append(text)

@@ -43,7 +43,7 @@ def _down(options: argparse.Namespace, progress: Progress) -> int:
     return 0
 
 
-def _status(options: argparse.Namespace, progress: Progress) -> int:
+def _status(options: argparse.Namespace, _: Progress) -> int:
     cluster = state.get(options.name)
     print(f"cluster {cluster.name}: {cluster.api_server}, pods in {cluster.pod_cidr}, files in {cluster.home}")
     names = sorted({*lifecycle.COMPONENTS, *cluster.processes.names()})
@@ -54,7 +54,7 @@ def _status(options: argparse.Namespace, progress: Progress) -> int:
     ready, nodes = lifecycle.ready_nodes(cluster)
     print(f"{ready} of {nodes} nodes ready")
     if cluster.settings.real_nodes:
-        from . import node
+        from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
         print(node.status(cluster))
     return 1 if stopped or ready < nodes else 0
@@ -68,7 +68,7 @@ def _print_component(cluster: state.Cluster, name: str) -> bool:
     return alive is not None
 
 
-def _kubeconfig(options: argparse.Namespace, progress: Progress) -> int:
+def _kubeconfig(options: argparse.Namespace, _: Progress) -> int:
     cluster = state.get(options.name)
     if not cluster.kubeconfig.exists():
         raise ClusterError(f"cluster {cluster.name} is not up yet: `hack/cluster up --name {cluster.name}`")
@@ -76,9 +76,9 @@ def _kubeconfig(options: argparse.Namespace, progress: Progress) -> int:
     return 0
 
 
-def _logs(options: argparse.Namespace, progress: Progress) -> int:
+def _logs(options: argparse.Namespace, _: Progress) -> int:
     files = [str(file) for file in lifecycle.log_files(state.get(options.name), options.component)]
-    os.execvp("tail", ["tail", "-n", str(options.tail), *(["-F"] if options.follow else []), *files])
+    os.execvp("tail", ["tail", "-n", str(options.tail), *(["-F"] if options.follow else []), *files])  # noqa: S606 (no shell is wanted)
 
 
 def _start(options: argparse.Namespace, progress: Progress) -> int:
@@ -86,7 +86,7 @@ def _start(options: argparse.Namespace, progress: Progress) -> int:
     return 0
 
 
-def _stop(options: argparse.Namespace, progress: Progress) -> int:
+def _stop(options: argparse.Namespace, _: Progress) -> int:
     lifecycle.stop_component(state.get(options.name), options.component, kill=options.kill)
     return 0
 
@@ -97,12 +97,12 @@ def _build(options: argparse.Namespace, progress: Progress) -> int:
     return 0
 
 
-def _bin(options: argparse.Namespace, progress: Progress) -> int:
+def _bin(_options: argparse.Namespace, _: Progress) -> int:
     print(build.link_cached())
     return 0
 
 
-def _load_image(options: argparse.Namespace, progress: Progress) -> int:
+def _load_image(options: argparse.Namespace, _: Progress) -> int:
     kind.load_image(state.get(options.name), options.image)
     return 0
 

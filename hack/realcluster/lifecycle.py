@@ -29,7 +29,7 @@ def up(name: str, asked: dict[str, object], port_base: int | None, progress: Pro
     kwok.start(cluster, programs[kwok.COMPONENT])
     kwok.ensure_nodes(cluster, progress)
     if cluster.settings.real_nodes:
-        from . import node  # only Linux with root can import and run it
+        from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
         node.up(cluster, cluster.settings.real_nodes, progress)
     (cluster.home / "complete").touch()
@@ -52,7 +52,7 @@ def down(name: str, *, keep_logs: bool, progress: Progress) -> None:
 
 def _down_local(cluster: Cluster, progress: Progress) -> None:
     if cluster.settings.real_nodes:
-        from . import node
+        from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
         node.down(cluster, progress)
     with progress.task(f"stopping cluster {cluster.name}"):
@@ -115,7 +115,7 @@ def _check(asked: dict[str, object], progress: Progress) -> None:
     if asked.get("provider") == "kind":
         kind.check(progress)
     elif isinstance(wanted, int) and wanted:
-        from . import node
+        from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
         if wanted > state.MAX_REAL_NODES:
             raise ClusterError(f"--real-nodes {wanted}: at most {state.MAX_REAL_NODES}")

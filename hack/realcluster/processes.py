@@ -27,6 +27,7 @@ class Identity:
     boot: str
 
     def is_alive(self) -> bool:
+        """Say whether this very process still runs."""
         return identify(self.pid) == self
 
 
@@ -55,6 +56,7 @@ class Processes:
         self._home = home
 
     def log(self, name: str) -> Path:
+        """Return the file that holds what the component wrote, over all its starts."""
         return self._home / "logs" / f"{name}.log"
 
     def names(self) -> list[str]:
@@ -81,7 +83,9 @@ class Processes:
                 env=env,
                 start_new_session=True,
             )
-        return self.adopt(name, child.pid)
+        identity = self.adopt(name, child.pid)
+        child.returncode = 0  # nobody waits for it: without this, Python warns that it still runs
+        return identity
 
     def adopt(self, name: str, pid: int) -> Identity:
         """Record a process that somebody else started, so that `down` ends it too."""

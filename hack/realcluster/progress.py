@@ -23,6 +23,7 @@ class Task:
 
     @property
     def seconds(self) -> float:
+        """How long it has taken so far."""
         return time.monotonic() - self._started
 
     def tick(self, detail: str = "") -> None:
@@ -34,6 +35,7 @@ class Task:
         self._write(f"{self._what} … {self.seconds:.0f} s" + (f"  {detail}" if detail else ""), last=False)
 
     def end(self, outcome: str) -> None:
+        """Write the last line."""
         self._write(f"{self._what}: {outcome}", last=True)
 
     def _write(self, text: str, *, last: bool) -> None:

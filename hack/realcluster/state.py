@@ -63,6 +63,7 @@ class Cluster:
 
     @property
     def api_server(self) -> str:
+        """The API server's URL."""
         return f"https://127.0.0.1:{self.port('kube-apiserver')}"
 
     @property
@@ -77,17 +78,21 @@ class Cluster:
 
     @property
     def audit_log(self) -> Path:
+        """One JSON document a line: every change of a pod, by whom."""
         return self.home / "audit.log"
 
     @property
     def pod_cidr(self) -> str:
+        """The loopback network of simulated pods."""
         return ports.pod_cidr(self.port_base)
 
     @cached_property
     def processes(self) -> Processes:
+        """The processes that were started for this cluster."""
         return Processes(self.home)
 
     def port(self, component: str) -> int:
+        """Return the port of one of `ports.OFFSETS`."""
         return ports.port(self.port_base, component)
 
     def real_node_name(self, index: int) -> str:
