@@ -45,6 +45,9 @@ def _down(options: argparse.Namespace, progress: Progress) -> int:
 
 def _status(options: argparse.Namespace, _: Progress) -> int:
     cluster = state.get(options.name)
+    if cluster.settings.provider == "kind":
+        print(kind.status(cluster))
+        return 0
     print(f"cluster {cluster.name}: {cluster.api_server}, pods in {cluster.pod_cidr}, files in {cluster.home}")
     names = sorted({*lifecycle.COMPONENTS, *cluster.processes.names()})
     stopped = [name for name in names if not _print_component(cluster, name)]

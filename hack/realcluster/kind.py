@@ -42,6 +42,11 @@ def down(cluster: Cluster, progress: Progress) -> None:
         _kind("delete", "cluster", "--name", cluster.name)
 
 
+def status(cluster: Cluster) -> str:
+    """Return the names of kind's nodes; raises when kind cannot say."""
+    return f"cluster {cluster.name} of kind: {_kind('get', 'nodes', '--name', cluster.name).strip()}"
+
+
 def load_image(cluster: Cluster, image: str) -> None:
     """Copy an image of the local Docker daemon to the cluster's nodes."""
     if cluster.settings.provider != "kind":

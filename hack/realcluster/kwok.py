@@ -28,7 +28,8 @@ def start(cluster: Cluster, program: Path) -> None:
     write_private(_config_file(cluster), _configuration(cluster))
     address = f"127.0.0.1:{cluster.port(COMPONENT)}"
     options = [f"--kubeconfig={kubeconfig}", f"--config={_config_file(cluster)}", f"--server-address={address}"]
-    cluster.processes.start(COMPONENT, [program, *options])
+    # Quiet: it would write a line for each renewal of each node's lease.
+    cluster.processes.start(COMPONENT, [program, "--v=WARN", *options])
 
 
 def ensure_nodes(cluster: Cluster, progress: Progress) -> None:

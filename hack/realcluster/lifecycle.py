@@ -40,7 +40,9 @@ def down(name: str, *, keep_logs: bool, progress: Progress) -> None:
     """End the processes of the cluster, and those only, and remove its files; no cluster of that name is fine."""
     cluster = state.find(name)
     if cluster is None:
-        progress.say(f"there is no cluster named {name}: nothing to do")
+        if not keep_logs:
+            state.forget_logs(name)
+        progress.say(f"there is no cluster named {name}: nothing to stop")
         return
     if cluster.settings.provider == "kind":
         kind.down(cluster, progress)

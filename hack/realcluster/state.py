@@ -24,6 +24,7 @@ from .errors import ClusterError
 from .processes import Processes
 
 ADMIN = "admin"
+NAME = r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"  # becomes a folder, and part of nodes' names
 MAX_REAL_NODES = 8  # the API server reads tokens once, at its start: those of all nodes that may come must be there
 
 
@@ -182,7 +183,7 @@ def create_or_get(name: str, asked: dict[str, object], port_base: int | None) ->
 
     `asked` holds fields of Settings; None stands for "not said", which agrees with everything.
     """
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", name):
+    if not re.fullmatch(NAME, name):
         raise ClusterError(
             f"--name {name}: must be up to 32 of a-z, 0-9 and -, beginning and ending with a letter or digit"
         )
@@ -199,6 +200,12 @@ def create_or_get(name: str, asked: dict[str, object], port_base: int | None) ->
         cluster.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(cluster.home / "cluster.json", json.dumps(record, indent=2) + "\n")
         return cluster
+
+
+def forget_logs(name: str) -> None:
+    """Remove what a `down --keep-logs` has left."""
+    if find(name) is None and re.fullmatch(NAME, name):
+        shutil.rmtree(_root() / name, ignore_errors=True)
 
 
 def everyone() -> list[Cluster]:

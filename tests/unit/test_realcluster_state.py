@@ -103,8 +103,20 @@ def test_removal_can_leave_the_logs() -> None:
     cluster.remove(keep_logs=True)
     assert sorted(entry.name for entry in cluster.home.iterdir()) == ["audit.log", "logs"]
     assert state.find("one") is None
+    state.forget_logs("one")
+    assert not cluster.home.exists()
+
+
+def test_removal_leaves_nothing() -> None:
+    cluster = with_certificate(a_cluster())
     cluster.remove(keep_logs=False)
     assert not cluster.home.exists()
+
+
+def test_the_logs_of_a_cluster_that_exists_are_not_forgotten() -> None:
+    cluster = a_cluster()
+    state.forget_logs("one")
+    assert state.get("one") == cluster
 
 
 def with_certificate(cluster: Cluster) -> Cluster:
