@@ -14,6 +14,7 @@ import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from . import api, build, control_plane, image, kwok, node_kernel, node_runc, pins
 from .errors import ClusterError
@@ -74,7 +75,7 @@ def up(cluster: Cluster, count: int, progress: Progress) -> None:
     programs = build.ensure(pins.GROUPS["node"], progress) | {"runc": node_runc.ensure(progress)}
     images = (image.pause_image(programs["pause"]), image.python_image(progress))
     names = [cluster.real_node_name(index) for index in range(count)]
-    began = datetime.now(timezone.utc)
+    began = datetime.now(timezone.utc).replace(microsecond=0)  # as coarse as the API server's times
     fresh = [name for name in names if cluster.processes.running(name) is None]
     for name in fresh:
         _start(cluster, name, programs, images)
@@ -162,8 +163,11 @@ def _clean_up(name: str) -> None:
 
 def _is_ready(cluster: Cluster, name: str, since: datetime | None) -> bool:
     """Say whether the node is Ready and, for one that was started, by the word of its new kubelet: the API server remembers the old one's."""
-    lease = api.call(cluster, "GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")
-    renewed = datetime.fromisoformat(lease["spec"]["renewTime"].replace("Z", "+00:00"))
-    if since and renewed < since:
-        return False
-    return kwok.is_ready(api.call(cluster, "GET", f"/api/v1/nodes/{name}"))
+    item = api.call(cluster, "GET", f"/api/v1/nodes/{name}")
+    return kwok.is_ready(item) and (since is None or last_heartbeat(item) >= since)
+
+
+def last_heartbeat(item: dict[str, Any]) -> datetime:
+    """Return when the kubelet last reported its Ready condition. Not its lease: a new node's first comes 10 s late."""
+    times = [condition["lastHeartbeatTime"] for condition in item["status"]["conditions"] if condition["type"] == "Ready"]
+    return datetime.fromisoformat(times[0].replace("Z", "+00:00"))

@@ -166,8 +166,8 @@ def kubelet_config(node: Node, open_files: int) -> str:
         "clusterDNS": [node.address],
         "clusterDomain": "cluster.local",
         "resolvConf": f"{CONFIG}/resolv.conf",  # empty: the machine's own may be a link into /run, which the node does not see
-        # A changed annotation reaches its downward-API file at once by the watch, and at the latest after this.
-        "syncFrequency": "1s",
+        # A changed ConfigMap reaches its pods' files at the next sync (default: a minute); a changed annotation at once, whatever stands here.
+        "syncFrequency": "2s",
         # Images cannot be had again and the machine's disk is not the node's: never collect, never evict.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
