@@ -1,0 +1,264 @@
+"""A thin connection to the API server: JSON in, typed objects out.
+
+Credentials and TLS come from the official client (kubeconfig, in-cluster, token renewal); its generated models are not
+used: they decode whole objects, of which Reprieve reads a few fields.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from kubernetes.aio import config as kubernetes_config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from reprieve_policy.objects import ObjectMeta
+
+T = TypeVar("T")
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_WATCH_SECONDS = 290
+"""The server ends a watch after this; without it, one behind a dead load balancer would never be noticed."""
+_SILENCE_SECONDS = 90.0
+"""Bookmarks come about once a minute: a watch that says nothing for longer is dead."""
+_LINE_BYTES = 16 * 1024 * 1024
+"""One watch event at most: an object may have 3 MB, and its JSON more."""
+
+Params = Mapping[str, str]
+
+
+class ApiError(Exception):
+    """The API server said no: `status` and `reason` as in its `Status`; 0 where it could not be reached."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after_seconds: int | None = None) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """One event of a watch: ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: T
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ListMeta:
+    resourceVersion: str = ""  # noqa: N815 - the API's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Status:
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+
+
+class _Page(msgspec.Struct):
+    metadata: dict[str, Any]
+    items: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _RawEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Versioned:
+    metadata: _ListMeta = field(default_factory=_ListMeta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialObject:
+    """An object of which only the metadata was asked for."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+class Api:
+    """One connection pool with the credentials of one identity."""
+
+    def __init__(self, client: ApiClient, user_agent: str) -> None:
+        self._client = client
+        self._user_agent = user_agent
+
+    @classmethod
+    async def connect(cls, kubeconfig: Path | None = None, *, user_agent: str) -> Self:
+        """Use `kubeconfig`, else the pod's own ServiceAccount, else the user's default kubeconfig."""
+        configuration = Configuration()
+        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            kubernetes_config.load_incluster_config(client_configuration=configuration)
+        else:
+            path = None if kubeconfig is None else str(kubeconfig)
+            await kubernetes_config.load_kube_config(config_file=path, client_configuration=configuration)
+        return cls(ApiClient(configuration), user_agent)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: object = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        timeout_seconds: float = 10.0,
+    ) -> bytes:
+        """Make one call and return its body; raises `ApiError`."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                response = await self._send(
+                    method, path, params, body, content_type, accept=accept, timeout_seconds=timeout_seconds
+                )
+                async with response:
+                    text = await response.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
+        if response.status >= 400:
+            raise _error(response, text)
+        return text
+
+    async def get(self, path: str, decode_as: type[T], *, params: Params | None = None) -> T:
+        """Read one object."""
+        return msgspec.json.decode(await self.request("GET", path, params=params), type=decode_as)
+
+    async def post(self, path: str, body: object, decode_as: type[T], *, params: Params | None = None) -> T:
+        """Create one object."""
+        return msgspec.json.decode(await self.request("POST", path, params=params, body=body), type=decode_as)
+
+    async def put(self, path: str, body: object, decode_as: type[T]) -> T:
+        """Replace one object."""
+        return msgspec.json.decode(await self.request("PUT", path, body=body), type=decode_as)
+
+    async def patch(self, path: str, body: object, decode_as: type[T], *, content_type: str = MERGE_PATCH) -> T:
+        """Change one object."""
+        text = await self.request("PATCH", path, body=body, content_type=content_type)
+        return msgspec.json.decode(text, type=decode_as)
+
+    async def delete(self, path: str, body: object) -> None:
+        """Delete one object; `body` is the DeleteOptions."""
+        await self.request("DELETE", path, body=body)
+
+    async def pages(
+        self,
+        path: str,
+        decode_as: type[T],
+        *,
+        params: Params | None = None,
+        metadata_only: bool = False,
+        limit: int = 500,
+    ) -> AsyncIterator[tuple[list[T], str]]:
+        """Yield a collection in pages, each with the resourceVersion to watch from."""
+        accept = f"{_METADATA_ONLY},{JSON}" if metadata_only else JSON
+        asked = {**(params or {}), "limit": str(limit)}
+        while True:
+            text = await self.request("GET", path, params=asked, accept=accept, timeout_seconds=60.0)
+            page = msgspec.json.decode(text, type=_Page)
+            # An empty list of metadata comes as `null`.
+            items = msgspec.json.decode(page.items, type=list[decode_as] | None)  # type: ignore[valid-type]
+            yield items or [], str(page.metadata.get("resourceVersion", ""))
+            following = page.metadata.get("continue")
+            if not following:
+                return
+            asked["continue"] = str(following)
+
+    async def watch(
+        self, path: str, decode_as: type[T], *, resource_version: str, params: Params | None = None
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """Yield events until the server ends the watch; raises `ApiError` (410: list again)."""
+        asked = {
+            **(params or {}),
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        try:
+            response = await self._send(
+                "GET", path, asked, None, JSON, accept=JSON, timeout_seconds=_WATCH_SECONDS + 30
+            )
+            async with response:
+                if response.status >= 400:
+                    raise _error(response, await response.read())
+                async for line in _lines(response):
+                    yield _event(line, decode_as)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        params: Params | None,
+        body: object,
+        content_type: str,
+        *,
+        accept: str,
+        timeout_seconds: float,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": self._user_agent}
+        # Renews the token where it is about to expire, and adds it.
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+        query = f"?{urlencode(params)}" if params else ""
+        url = self._client.configuration.host + path + query
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        response = await self._client.rest_client.request(
+            method, url, headers=headers, body=body, _request_timeout=timeout
+        )
+        raw: aiohttp.ClientResponse = response.response
+        return raw
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream; without the limits, one endless line would take all memory."""
+    pending = bytearray()
+    while True:
+        async with asyncio.timeout(_SILENCE_SECONDS):
+            chunk = await response.content.readany()
+        if not chunk:
+            return
+        pending += chunk
+        *lines, rest = bytes(pending).split(b"\n")
+        pending = bytearray(rest)
+        if len(pending) > _LINE_BYTES:
+            raise ApiError(0, "TooLarge", "a watch event is larger than any object may be")
+        for line in lines:
+            if line.strip():
+                yield line
+
+
+def _event(line: bytes, decode_as: type[T]) -> WatchEvent[T]:
+    event = msgspec.json.decode(line, type=_RawEvent)
+    if event.type == "ERROR":
+        status = msgspec.json.decode(event.object, type=_Status)
+        raise ApiError(status.code, status.reason, status.message)
+    versioned = msgspec.json.decode(event.object, type=_Versioned)
+    return WatchEvent(event.type, msgspec.json.decode(event.object, type=decode_as), versioned.metadata.resourceVersion)
+
+
+def _error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
+    try:
+        status = msgspec.json.decode(text, type=_Status)
+    except msgspec.MsgspecError:
+        status = _Status(reason=response.reason or "", message=text[:200].decode("utf-8", "replace"))
+    retry_after = response.headers.get("Retry-After", "")
+    return ApiError(response.status, status.reason, status.message, int(retry_after) if retry_after.isdigit() else None)

@@ -1,0 +1,34 @@
+"""Where the API server serves the few resources that Reprieve touches."""
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+_CORE = "/api/v1"
+_GROUPS: Mapping[str, str] = {
+    "pods": _CORE,
+    "namespaces": _CORE,
+    "secrets": _CORE,
+    "configmaps": _CORE,
+    "events": "/apis/events.k8s.io/v1",
+    "leases": "/apis/coordination.k8s.io/v1",
+    "priorityclasses": "/apis/scheduling.k8s.io/v1",
+    "jobs": "/apis/batch/v1",
+    "deployments": "/apis/apps/v1",
+    "statefulsets": "/apis/apps/v1",
+    "replicasets": "/apis/apps/v1",
+    "mutatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
+    "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
+}
+
+
+def object_path(resource: str, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+    """Return the URL path of an object or, without `name`, of a collection; every part is quoted."""
+    parts = [_GROUPS[resource]]
+    if namespace:
+        parts.append(f"namespaces/{quote(namespace, safe='')}")
+    parts.append(resource)
+    if name:
+        parts.append(quote(name, safe=""))
+    if subresource:
+        parts.append(subresource)
+    return "/".join(parts)

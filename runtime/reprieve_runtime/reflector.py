@@ -1,0 +1,116 @@
+"""One collection of the API server, kept in memory by list and watch.
+
+It outlives the API server: what was known stays readable while it is away, and is listed anew when it is back.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from reprieve_policy.objects import ObjectMeta
+
+from .api import Api, ApiError, Params
+
+_log = logging.getLogger(__name__)
+
+_FIRST_RETRY_SECONDS = 0.2
+_LAST_RETRY_SECONDS = 15.0
+_GONE = 410
+
+
+class HasMetadata(Protocol):
+    """Anything that the API server stores."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Its name and namespace."""
+
+
+K = TypeVar("K", bound=HasMetadata)
+V = TypeVar("V")
+Key = tuple[str, str]
+
+
+class Reflector(Generic[K, V]):
+    """`items` holds, by (namespace or "", name), what `keep` made of each object."""
+
+    def __init__(
+        self, api: Api, path: str, decode_as: type[K], keep: Callable[[K], V], *, params: Params | None = None
+    ) -> None:
+        self._api = api
+        self._path = path
+        self._decode_as = decode_as
+        self._keep = keep
+        self._params = params
+        self._synced = asyncio.Event()
+        self._items: dict[Key, V] = {}
+        self.last_contact_at = time.monotonic()
+
+    @property
+    def items(self) -> Mapping[Key, V]:
+        """What is known now. The mapping itself is replaced by a new list, so take it anew each time."""
+        return self._items
+
+    @property
+    def is_synced(self) -> bool:
+        """True once the whole collection was listed."""
+        return self._synced.is_set()
+
+    async def wait_synced(self, timeout_seconds: float) -> None:
+        """Wait for the first complete list; raises `TimeoutError`."""
+        async with asyncio.timeout(timeout_seconds):
+            await self._synced.wait()
+
+    async def run(self) -> None:
+        """Keep the collection until cancelled."""
+        delay = _FIRST_RETRY_SECONDS
+        version = ""
+        while True:
+            try:
+                version = version or await self._list()
+                delay = _FIRST_RETRY_SECONDS
+                version = await self._follow(version)
+            except ApiError as error:
+                # 410 is the server's word for "too old, list again"; so is any watch that it refuses.
+                version = "" if error.status else version
+                if error.status != _GONE:
+                    _log.warning("watch interrupted", extra={"path": self._path, "error": str(error)})
+            except msgspec.MsgspecError as error:
+                version = ""
+                _log.warning("unreadable object", extra={"path": self._path, "error": str(error)})
+            else:
+                continue
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+            delay = min(delay * 2, _LAST_RETRY_SECONDS)
+
+    async def _list(self) -> str:
+        fresh: dict[Key, V] = {}
+        version = ""
+        async for items, page_version in self._api.pages(self._path, self._decode_as, params=self._params):
+            version = page_version
+            fresh.update((_key(item), self._keep(item)) for item in items)
+        self._items = fresh
+        self.last_contact_at = time.monotonic()
+        self._synced.set()
+        return version
+
+    async def _follow(self, version: str) -> str:
+        events = self._api.watch(self._path, self._decode_as, resource_version=version, params=self._params)
+        async for event in events:
+            self.last_contact_at = time.monotonic()
+            version = event.resource_version or version
+            if event.type == "DELETED":
+                self._items.pop(_key(event.object), None)
+            elif event.type != "BOOKMARK":
+                self._items[_key(event.object)] = self._keep(event.object)
+        return version
+
+
+def _key(item: HasMetadata) -> tuple[str, str]:
+    metadata: Any = item.metadata
+    return metadata.namespace or "", metadata.name or ""

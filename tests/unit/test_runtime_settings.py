@@ -1,0 +1,71 @@
+"""Settings: flags win over environment, over file, over defaults; every mistake is said at once."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from reprieve_runtime import settings
+from reprieve_runtime.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    name: str = setting("x", help="a text")
+    port: int = setting(8443, help="a port")
+    share: float = setting(0.5, help="a share")
+    is_on: bool = setting(False, help="a switch")
+    names: tuple[str, ...] = setting((), help="a list")
+    file: Path | None = setting(None, help="a path")
+
+
+def load(argv: list[str] | None = None, **environ: str) -> Example:
+    return settings.load(Example, program="example", description="", argv=argv or [], environ=environ)
+
+
+def test_defaults_hold_where_nobody_says() -> None:
+    assert load() == Example()
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"name": "file", "port": 1, "share": 0.1, "names": ["a", "b"]}))
+    loaded = load(["--config", str(file), "--name", "flag"], REPRIEVE_NAME="environment", REPRIEVE_PORT="2")
+    assert loaded == Example(name="flag", port=2, share=0.1, names=("a", "b"))
+
+
+def test_every_type_is_read_from_text() -> None:
+    argv = ["--port", "1", "--share", "2", "--is-on", "Yes", "--names", "a, b,", "--file", "/x"]
+    assert load(argv) == Example(port=1, share=2.0, is_on=True, names=("a", "b"), file=Path("/x"))
+
+
+def test_all_mistakes_are_said_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{"nme": 1}')
+    with pytest.raises(SystemExit) as stopped:
+        load(["--config", str(file), "--port", "many", "--share", "half"], REPRIEVE_IS_ON="perhaps")
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"example: --config {file}: unknown setting 'nme'",
+        "example: --port: must be a whole number, not 'many'",
+        "example: --share: must be a number, not 'half'",
+        "example: REPRIEVE_IS_ON: must be \"true\" or \"false\", not 'perhaps'",
+    ]
+
+
+@pytest.mark.parametrize("text", ["[]", "{", None], ids=["a list", "half a file", "no file"])
+def test_an_unreadable_file_ends_the_program(text: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(SystemExit):
+        load(["--config", str(file)])
+
+
+def test_help_names_flags_defaults_and_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        load(["--help"])
+    shown = capsys.readouterr().out
+    assert "--is-on VALUE" in shown
+    assert "(default: 8443)" in shown
+    assert "REPRIEVE_LOG_LEVEL" in shown
