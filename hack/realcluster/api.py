@@ -7,7 +7,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -29,13 +29,22 @@ class Refused(Exception):  # noqa: N818 (an answer of the server, not a fault)
 
 def call(cluster: Cluster, method: str, path: str, body: Json = None, *, user: str = ADMIN) -> Json:
     """Return the decoded answer; raises Refused for an answer of the server, OSError when there is none."""
-    request = urllib.request.Request(cluster.api_server + path, method=method)  # noqa: S310 (always https)
-    request.add_header("Authorization", f"Bearer {cluster.token(user)}")
+    request = _request(cluster, method, path, user)
     request.add_header("Content-Type", "application/merge-patch+json" if method == "PATCH" else "application/json")
     data = None if body is None else json.dumps(body).encode()
     try:
         with urllib.request.urlopen(request, data, timeout=10, context=_context(cluster)) as answer:  # noqa: S310
             return _decoded(answer.read())
+    except urllib.error.HTTPError as error:
+        raise Refused(error.code, error.read().decode(errors="replace")) from None
+
+
+def stream(cluster: Cluster, path: str, *, user: str = ADMIN) -> Iterator[bytes]:
+    """Yield the lines of an answer that goes on (a watch), until the server ends it; raises as `call` does."""
+    request = _request(cluster, "GET", path, user)
+    try:
+        with urllib.request.urlopen(request, timeout=600, context=_context(cluster)) as answer:  # noqa: S310
+            yield from answer
     except urllib.error.HTTPError as error:
         raise Refused(error.code, error.read().decode(errors="replace")) from None
 
@@ -80,6 +89,12 @@ def wait(cluster: Cluster, condition: Condition, progress: Progress) -> None:
                 late = f"no {condition.what} within {condition.seconds:.0f} s, see {log}"
                 raise ClusterError(f"{processes.last_lines(component)}\n{late}")
             time.sleep(0.05)
+
+
+def _request(cluster: Cluster, method: str, path: str, user: str) -> urllib.request.Request:
+    request = urllib.request.Request(cluster.api_server + path, method=method)  # noqa: S310 (always https)
+    request.add_header("Authorization", f"Bearer {cluster.token(user)}")
+    return request
 
 
 def _context(cluster: Cluster) -> ssl.SSLContext:

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _up(options: argparse.Namespace, progress: Progress) -> int:
-    wanted = ("provider", "kwok_nodes", "real_nodes", "feature_gates", "runtime_config")
+    wanted = ("provider", "kwok_nodes", "real_nodes", "local_processes", "feature_gates", "runtime_config")
     asked = {name: getattr(options, name) for name in wanted}
     cluster = lifecycle.up(options.name, asked, options.port_base, progress)
     progress.say(f"cluster {cluster.name}: {cluster.api_server}")
@@ -152,6 +152,8 @@ def _up_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kwok-nodes", type=_count, metavar="N", help=simulated)
     real = "nodes with kubelet, containerd and runc; they need Linux and root (default: 0)"
     parser.add_argument("--real-nodes", type=_count, metavar="N", help=real)
+    local = 'run pods annotated reprieve.dev/local-process: "true" as local processes, on simulated nodes'
+    parser.add_argument("--local-processes", action="store_const", const=True, help=local)
     base = "first of 20 ports on 127.0.0.1 (default: the first that are free)"
     parser.add_argument("--port-base", type=int, metavar="P", help=base)
     gates = "for API server, controller-manager and scheduler"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from . import api, build, control_plane, kind, kwok, pins, state
+from . import api, build, control_plane, kind, kwok, pins, procs, state
 from .errors import ClusterError
 from .progress import Progress
 from .state import Cluster
@@ -16,14 +16,20 @@ COMPONENTS = (*control_plane.COMPONENTS, kwok.COMPONENT)
 def up(name: str, asked: dict[str, object], port_base: int | None, progress: Progress) -> Cluster:
     """Return the running cluster of that name with the settings in `asked` (None: those it has, or the default)."""
     _check(asked, progress)
-    cluster = state.create_or_get(name, asked, port_base)
-    if cluster.settings.provider == "kind":
-        kind.up(cluster, progress)
-        return cluster
+    with state.held(name, progress):
+        cluster = state.create_or_get(name, asked, port_base)
+        if cluster.settings.provider == "kind":
+            kind.up(cluster, progress)
+        else:
+            _up_local(cluster, progress)
+    return cluster
+
+
+def _up_local(cluster: Cluster, progress: Progress) -> None:
     programs = build.ensure(pins.GROUPS["control-plane"], progress)
     if is_up(cluster):
-        progress.say(f"cluster {name} is already up")
-        return cluster
+        progress.say(f"cluster {cluster.name} is already up")
+        return
     control_plane.write_files(cluster)
     control_plane.start(cluster, programs, progress)
     kwok.start(cluster, programs[kwok.COMPONENT])
@@ -32,12 +38,18 @@ def up(name: str, asked: dict[str, object], port_base: int | None, progress: Pro
         from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
         node.up(cluster, cluster.settings.real_nodes, progress)
+    if cluster.settings.local_processes:
+        procs.start(cluster)
     (cluster.home / "complete").touch()
-    return cluster
 
 
 def down(name: str, *, keep_logs: bool, progress: Progress) -> None:
     """End the processes of the cluster, and those only, and remove its files; no cluster of that name is fine."""
+    with state.held(name, progress):
+        _down(name, keep_logs=keep_logs, progress=progress)
+
+
+def _down(name: str, *, keep_logs: bool, progress: Progress) -> None:
     cluster = state.find(name)
     if cluster is None:
         if not keep_logs:

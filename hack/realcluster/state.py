@@ -22,6 +22,7 @@ from pathlib import Path
 from . import paths, ports
 from .errors import ClusterError
 from .processes import Processes
+from .progress import Progress
 
 ADMIN = "admin"
 NAME = r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"  # becomes a folder, and part of nodes' names
@@ -35,6 +36,7 @@ class Settings:
     provider: str = "local"
     kwok_nodes: int = 10
     real_nodes: int = 0
+    local_processes: bool = False
     feature_gates: str = ""
     runtime_config: str = ""
 
@@ -183,10 +185,7 @@ def create_or_get(name: str, asked: dict[str, object], port_base: int | None) ->
 
     `asked` holds fields of Settings; None stands for "not said", which agrees with everything.
     """
-    if not re.fullmatch(NAME, name):
-        raise ClusterError(
-            f"--name {name}: must be up to 32 of a-z, 0-9 and -, beginning and ending with a letter or digit"
-        )
+    check_name(name)
     with _lock():
         if cluster := find(name):
             return _agreeing(cluster, asked, port_base)
@@ -202,9 +201,31 @@ def create_or_get(name: str, asked: dict[str, object], port_base: int | None) ->
         return cluster
 
 
+@contextmanager
+def held(name: str, progress: Progress) -> Iterator[None]:
+    """Hold one cluster: of two `up` or `down` at once, the second waits, and finds its work done."""
+    check_name(name)
+    _root().mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (_root() / f".{name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.say(f"another command works on cluster {name}; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def check_name(name: str) -> None:
+    """Raise unless a cluster may be called that."""
+    if not re.fullmatch(NAME, name):
+        raise ClusterError(
+            f"--name {name}: must be up to 32 of a-z, 0-9, -, beginning and ending with a letter or digit"
+        )
+
+
 def forget_logs(name: str) -> None:
     """Remove what a `down --keep-logs` has left."""
-    if find(name) is None and re.fullmatch(NAME, name):
+    if find(name) is None:
         shutil.rmtree(_root() / name, ignore_errors=True)
 
 
