@@ -44,7 +44,7 @@ def path_of(name: str) -> Path:
 def key(binary: Binary) -> str:
     """Return a short hash of all that decides the content of the program, apart from the compiler."""
     digest = hashlib.sha256()
-    for file in pins.pin_files(binary.pin):
+    for file in (*pins.pin_files(binary.pin), *pins.own_sources(binary)):
         digest.update(file.read_bytes())
     digest.update("\0".join([*_arguments(binary), str(binary.cgo), platform.machine()]).encode())
     return digest.hexdigest()[:10]

@@ -44,13 +44,13 @@ def _node(package: str, seconds: int) -> Binary:
 
 
 BINARIES: dict[str, Binary] = {
-    "etcd": Binary("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", 25),
-    "kube-apiserver": _kubernetes("kube-apiserver", 250),
-    "kube-controller-manager": _kubernetes("kube-controller-manager", 60),
-    "kube-scheduler": _kubernetes("kube-scheduler", 20),
+    "etcd": Binary("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", 40),
+    "kube-apiserver": _kubernetes("kube-apiserver", 280),
+    "kube-controller-manager": _kubernetes("kube-controller-manager", 80),
+    "kube-scheduler": _kubernetes("kube-scheduler", 10),
     "kubectl": _kubernetes("kubectl", 25),
     "kwok": Binary("kwok", "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwok", 60),
-    "kubelet": _kubernetes("kubelet", 60),
+    "kubelet": _kubernetes("kubelet", 30),
     # The node's programs. The first builds the packages of the other two.
     "containerd": _node(f"{CONTAINERD}/cmd/containerd", 150),
     "containerd-shim-runc-v2": _node(f"{CONTAINERD}/cmd/containerd-shim-runc-v2", 5),
@@ -79,6 +79,11 @@ GROUPS["all"] = tuple(dict.fromkeys(name for group in tuple(GROUPS.values()) for
 def pin_files(pin: str) -> tuple[Path, Path]:
     """Return the `go.mod` and `go.sum` that fix every source file of a build."""
     return PINS / pin / "go.mod", PINS / pin / "go.sum"
+
+
+def own_sources(binary: Binary) -> list[Path]:
+    """Return the Go files of a program that is written here, beside its `go.mod`; none for one from a module."""
+    return sorted((PINS / binary.pin / binary.package).glob("*.go")) if binary.package.startswith(".") else []
 
 
 def version(binary: Binary) -> str:

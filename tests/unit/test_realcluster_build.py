@@ -67,7 +67,7 @@ def test_a_cached_program_is_not_built_again(bench: Bench) -> None:
 
 def test_the_first_build_says_what_it_will_cost(bench: Bench) -> None:
     bench.ensure("kube-apiserver")
-    assert "building kube-apiserver from source: about 4 min on two cores the first time" in bench.said.getvalue()
+    assert "building kube-apiserver from source: about 5 min on two cores the first time" in bench.said.getvalue()
 
 
 def test_a_failed_build_shows_the_compilers_words_and_leaves_no_program(bench: Bench) -> None:
