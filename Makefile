@@ -1,0 +1,69 @@
+# Every target sets up what it needs and may be run again at any point.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
+	$(name) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v $(name))))
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONPATH := hack:tests
+
+.PHONY: help
+help: ## list all targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 20
+
+.PHONY: setup
+setup: $(VENV)/.installed ## make the virtual environment with all that the other targets need
+
+$(VENV)/.installed: pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then echo "setup: needs Python 3.11 or later with its venv module (on Debian: apt install python3-venv)" >&2; exit 1; fi
+	@echo "setup: installing Reprieve and its tools into $(VENV) (about a minute the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+.PHONY: binaries
+binaries: setup ## build the control plane, and the node's programs where this machine can carry one (once, some 12 minutes)
+	@hack/cluster build
+
+.PHONY: demo
+demo: setup ## boot a real cluster, install Reprieve and show the main job (KUBECONFIG=… uses that cluster after asking)
+	@$(BIN)/python -m mainjob $(if $(filter command,$(origin KUBECONFIG)),--kubeconfig "$(KUBECONFIG)")
+
+.PHONY: demo-down
+demo-down: setup ## remove what `make demo` left running
+	@$(BIN)/python -m mainjob --down
+
+.PHONY: test
+test: setup binaries check ## run every check and test: unit, contract, integration, cluster
+	@$(BIN)/coverage run -m pytest tests
+	@$(BIN)/coverage report
+
+.PHONY: test-fast
+test-fast: setup ## the tests that need no cluster: unit, contract, integration (under a minute)
+	@$(BIN)/pytest tests/unit tests/contract tests/integration
+
+.PHONY: test-cluster
+test-cluster: setup binaries ## the tests on a real control plane and, where it can run, a real node
+	@$(BIN)/pytest tests/cluster
+
+.PHONY: check
+check: setup ## lint, types and layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+.PHONY: format
+format: setup ## format the code and mend what ruff can mend
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+.PHONY: bench-webhooks
+bench-webhooks: setup ## this server beside controller-runtime and Go's net/http: requests/s, latency, memory
+	@$(BIN)/python -m bench.webhooks
+
+.PHONY: clean
+clean: ## remove the virtual environment and caches in the tree (binaries outside it stay)
+	@rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
