@@ -5,6 +5,7 @@ import logging
 import sys
 
 import pytest
+
 from reprieve_runtime import logs
 from reprieve_runtime.paths import object_path
 

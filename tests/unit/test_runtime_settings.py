@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from reprieve_runtime import settings
 from reprieve_runtime.settings import setting
 
@@ -49,7 +50,7 @@ def test_all_mistakes_are_said_at_once(tmp_path: Path, capsys: pytest.CaptureFix
         f"example: --config {file}: unknown setting 'nme'",
         "example: --port: must be a whole number, not 'many'",
         "example: --share: must be a number, not 'half'",
-        "example: REPRIEVE_IS_ON: must be \"true\" or \"false\", not 'perhaps'",
+        'example: REPRIEVE_IS_ON: must be "true" or "false", not \'perhaps\'',
     ]
 
 
