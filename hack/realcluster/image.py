@@ -1,8 +1,8 @@
-"""Container images made on the spot, as OCI layout tarballs for `ctr images import`: no registry, no Docker, no network.
+"""Container images made on the spot, as OCI layout tarballs: no registry, no Docker, no network.
 
-The workload image holds the Python interpreter that runs this module, with its standard library and a few shell tools of the machine. The
-programs of workloads come from ConfigMaps, so this one image serves them all. `localhost/…:1` and `imagePullPolicy: Never` on the pods: the
-kubelet would try to pull a tag named `latest`.
+The workload image holds the Python interpreter that runs this module, with its standard library and a few shell tools
+of the machine. The programs of workloads come from ConfigMaps, so this one image serves them all. `localhost/…:1` and
+`imagePullPolicy: Never` on the pods: the kubelet would try to pull a tag named `latest`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,16 @@ from .node_config import PAUSE_IMAGE
 from .progress import Progress
 
 PYTHON_IMAGE = "localhost/reprieve/python:1"
-LIBRARIES = "/usr/lib/image"  # all shared libraries in one folder: the machine's own folders differ between distributions
+# All shared libraries are in one folder: the machine's own folders differ between distributions.
+LIBRARIES = "/usr/lib/image"
+ENVIRONMENT = [f"LD_LIBRARY_PATH={LIBRARIES}", "PATH=/usr/bin", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"]
 TOOLS = ("sh", "cat", "date", "env", "kill", "ls", "mkdir", "sleep", "true")
-NOT_WANTED = re.compile(r"test|idle_test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3|distutils|pydoc_data|site-packages|dist-packages|config-.*")
-NOT_WANTED_FILES = re.compile(r".*\.opt-[12]\.pyc|.*\.(a|o|exe)|(_tkinter|_?xx|_.*test|_codecs_|nis|ossaudiodev|_gdbm|_dbm).*\.so")
+NOT_WANTED = re.compile(
+    r"(idle_)?tests?|idlelib|tkinter|turtledemo|ensurepip|lib2to3|distutils|pydoc_data|(site|dist)-packages|config-.*"
+)
+NOT_WANTED_FILES = re.compile(
+    r".*\.opt-[12]\.pyc|.*\.(a|o|exe)|(_tkinter|_?xx|_.*test|_codecs_|nis|ossaudiodev|_gdbm|_dbm).*\.so"
+)
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 USER = "65532"  # a number, so that runAsNonRoot holds without a look into /etc/passwd
 
@@ -42,8 +48,8 @@ def python_image(progress: Progress) -> Path:
     target = _cached("python", sys.version, sys.base_prefix, *map(str, map(shutil.which, TOOLS)))
     if not target.exists():
         with progress.task(f"making an image of Python {platform.python_version()}"):
-            environment = [f"LD_LIBRARY_PATH={LIBRARIES}", "PATH=/usr/bin", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"]
-            _write_image(target, PYTHON_IMAGE, _add_python, {"Cmd": ["/usr/bin/python3"], "Env": environment, "User": USER})
+            config: dict[str, object] = {"Cmd": ["/usr/bin/python3"], "Env": ENVIRONMENT, "User": USER}
+            _write_image(target, PYTHON_IMAGE, _add_python, config)
     return target
 
 
@@ -51,7 +57,9 @@ def pause_image(pause: Path) -> Path:
     """Return the tarball of the sandbox image, which holds the static program `pause` and nothing else."""
     target = _cached("pause", str(pause))
     if not target.exists():
-        _write_image(target, PAUSE_IMAGE, lambda layer: layer.add(pause, "pause", filter=_plain), {"Entrypoint": ["/pause"]})
+        _write_image(
+            target, PAUSE_IMAGE, lambda layer: layer.add(pause, "pause", filter=_plain), {"Entrypoint": ["/pause"]}
+        )
     return target
 
 
@@ -62,7 +70,10 @@ def _cached(name: str, *facts: str) -> Path:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Give a file to root and let everybody read it. Times stay: compiled modules are only valid with those of their sources."""
+    """Give a file to root and let everybody read it.
+
+    Times stay: compiled modules are only valid with those of their sources.
+    """
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mtime = int(member.mtime)
@@ -78,11 +89,14 @@ def _add_python(layer: tarfile.TarFile) -> None:
         raise ClusterError(f"cannot make an image of this Python: there is no {interpreter}")
     programs = {f"usr/bin/{version}": interpreter}
     programs |= {f"usr/bin/{tool}": Path(place) for tool in TOOLS if (place := shutil.which(tool))}
-    modules = {f"usr/{sys.platlibdir}/{version}/{file.relative_to(library)}": file for file in _standard_library(library)}
+    modules = {
+        f"usr/{sys.platlibdir}/{version}/{file.relative_to(library)}": file for file in _standard_library(library)
+    }
     extensions = [file for file in modules.values() if file.suffix == ".so"]
     linked = {_place(file): file for file in _shared_libraries([*programs.values(), *extensions])}
-    for place, file in sorted({**programs, **modules, **linked}.items()):
-        layer.add(file.resolve(), place, filter=_plain)
+    with tempfile.TemporaryDirectory() as scratch:
+        for place, file in sorted({**programs, **modules, **linked}.items()):
+            layer.add(_without_symbols(file.resolve(), Path(scratch)), place, filter=_plain)
     for link, target in {"usr/bin/python3": version, "usr/bin/python": version, "bin": "usr/bin"}.items():
         _add_special(layer, link, tarfile.SYMTYPE, 0o777, target)
     _add_special(layer, "tmp", tarfile.DIRTYPE, 0o1777)
@@ -90,8 +104,17 @@ def _add_python(layer: tarfile.TarFile) -> None:
     _add_text(layer, "etc/group", f"root:x:0:\nnonroot:x:{USER}:\n")
 
 
+def _without_symbols(file: Path, scratch: Path) -> Path:
+    """Return a copy of a shared library without its debug symbols, where the machine has `strip`: half of the image."""
+    slim = scratch / file.name
+    if ".so" not in file.name or not shutil.which("strip"):
+        return file
+    done = subprocess.run(["strip", "--strip-unneeded", "-o", slim, file], capture_output=True, check=False)
+    return file if done.returncode else slim
+
+
 def _standard_library(library: Path) -> Iterator[Path]:
-    """Yield the files of the standard library that a program may need, compiled ones included: they halve the time to start."""
+    """Yield what a program may need of the standard library, compiled modules included: without, it starts late."""
     for folder, subfolders, files in os.walk(library):
         subfolders[:] = sorted(name for name in subfolders if not NOT_WANTED.fullmatch(name))
         yield from (Path(folder, name) for name in sorted(files) if not NOT_WANTED_FILES.fullmatch(name))
@@ -104,7 +127,10 @@ def _shared_libraries(files: Iterable[Path]) -> list[Path]:
 
 
 def parse_ldd(text: str) -> list[str]:
-    """Return the paths that `ldd` names, each once: `libm.so.6 => /lib/libm.so.6 (0x…)` and `/lib64/ld-linux-x86-64.so.2 (0x…)`."""
+    """Return the paths that `ldd` names, each once.
+
+    Its lines are `libm.so.6 => /lib/libm.so.6 (0x…)` and, for the loader, `/lib64/ld-linux-x86-64.so.2 (0x…)`.
+    """
     found = re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", text, re.MULTILINE)
     return list(dict.fromkeys(found))
 
@@ -128,7 +154,7 @@ def _add_text(layer: tarfile.TarFile, name: str, text: str | bytes) -> None:
 
 
 def _write_image(target: Path, name: str, add_files: Layer, config: dict[str, object]) -> None:
-    """Write an OCI layout with one layer, uncompressed: it is read from this disk, once, so compression would only cost time."""
+    """Write an OCI layout with one layer. Not compressed: it is read from this disk, once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         layer, whole = Path(scratch, "layer.tar"), Path(scratch, "image.tar")
@@ -151,7 +177,12 @@ def _metadata(name: str, layer: str, size: int, config: dict[str, object]) -> di
         data = json.dumps(content).encode()
         digest = hashlib.sha256(data).hexdigest()
         documents[f"blobs/sha256/{digest}"] = data
-        return {"mediaType": f"application/vnd.oci.image.{media}", "digest": f"sha256:{digest}", "size": len(data), **more}
+        return {
+            "mediaType": f"application/vnd.oci.image.{media}",
+            "digest": f"sha256:{digest}",
+            "size": len(data),
+            **more,
+        }
 
     platform_of = {"os": "linux", "architecture": ARCHITECTURES.get(platform.machine(), platform.machine())}
     rootfs = {"type": "layers", "diff_ids": [f"sha256:{layer}"]}
@@ -159,7 +190,12 @@ def _metadata(name: str, layer: str, size: int, config: dict[str, object]) -> di
     layers = [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": f"sha256:{layer}", "size": size}]
     manifest = store(
         "manifest.v1+json",
-        {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": image, "layers": layers},
+        {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": image,
+            "layers": layers,
+        },
         platform=platform_of,
         annotations={"io.containerd.image.name": name},
     )

@@ -1,18 +1,19 @@
 """Real nodes: a kubelet, containerd and runc each, in namespaces of their own on this machine. Linux and root.
 
-For the truth about signals, grace periods and pod addresses, which simulated nodes only imitate. `node_init` is what runs inside.
+For the truth about signals, grace periods and pod addresses, which simulated nodes only imitate. `node_init` is what
+runs inside.
 """
 
 from __future__ import annotations
 
-import functools
 import contextlib
+import functools
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,10 @@ PROBE = "reprieve-probe"
 
 
 def can_run() -> str | None:
-    """Return None where a real node can run, otherwise why not, in one phrase. Found out by trying: containers differ in what they forbid."""
+    """Return None where a real node can run, otherwise why not, in one phrase.
+
+    Found out by trying: containers differ in what they forbid.
+    """
     if platform.system() != "Linux":
         return "this is not Linux"
     if os.geteuid():
@@ -43,7 +47,9 @@ def can_run() -> str | None:
 
 
 def _namespaces_obstacle() -> str | None:
-    tried = subprocess.run([*UNSHARE, "mount", "-t", "tmpfs", "none", "/run"], capture_output=True, text=True, check=False)
+    tried = subprocess.run(
+        [*UNSHARE, "mount", "-t", "tmpfs", "none", "/run"], capture_output=True, text=True, check=False
+    )
     said = (tried.stderr.strip() or "refused").splitlines()[-1]
     return f"no right to make namespaces and mounts ({said})" if tried.returncode else None
 
@@ -75,7 +81,7 @@ def up(cluster: Cluster, count: int, progress: Progress) -> None:
     programs = build.ensure(pins.GROUPS["node"], progress) | {"runc": node_runc.ensure(progress)}
     images = (image.pause_image(programs["pause"]), image.python_image(progress))
     names = [cluster.real_node_name(index) for index in range(count)]
-    began = datetime.now(timezone.utc).replace(microsecond=0)  # as coarse as the API server's times
+    began = datetime.now(UTC).replace(microsecond=0)  # as coarse as the API server's times
     fresh = [name for name in names if cluster.processes.running(name) is None]
     for name in fresh:
         _start(cluster, name, programs, images)
@@ -105,7 +111,11 @@ def _line(cluster: Cluster, name: str) -> str:
     node = Node.from_json((_nodes(cluster) / name / "node.json").read_text())
     if not (first := cluster.processes.running(name)):
         return f"  {name:<26} not running; `hack/cluster up --name {cluster.name}` starts it again"
-    inside = {comm: f"{comm} {memory_mib(pid)} MiB" for pid, comm in _descendants(first.pid) if comm in ("kubelet", "containerd")}
+    inside = {
+        comm: f"{comm} {memory_mib(pid)} MiB"
+        for pid, comm in _descendants(first.pid)
+        if comm in ("kubelet", "containerd")
+    }
     return f"  {name:<26} address {node.address}, pods in {node.subnet}, {', '.join(inside.values())}"
 
 
@@ -138,7 +148,10 @@ def _start(cluster: Cluster, name: str, programs: dict[str, Path], images: tuple
 
 
 def _record(cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]) -> Node:
-    """Write down what the node is, for `node_init` and for later commands; one that came up before keeps its subnet, for its pods."""
+    """Write down what the node is, for `node_init` and for later commands.
+
+    One that came up before keeps its subnet, for its pods.
+    """
     file = _nodes(cluster) / name / "node.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     routes = parse_routes(Path("/proc/net/route").read_text())
@@ -155,19 +168,21 @@ def _record(cluster: Cluster, name: str, programs: dict[str, Path], images: tupl
 
 
 def _clean_up(name: str) -> None:
-    """Remove what outlives the processes of a node: its bridge, and its cgroups when the last process has gone from them."""
+    """Remove what outlives the processes of a node: its bridge, and its cgroups once they are empty."""
     if left := node_kernel.remove_cgroups(Node.cgroup_of(name)):
         raise ClusterError(f"processes of node {name} do not end: see {left[0]}")
     node_kernel.remove_bridge(bridge_name(name))
 
 
 def _is_ready(cluster: Cluster, name: str, since: datetime | None) -> bool:
-    """Say whether the node is Ready and, for one that was started, by the word of its new kubelet: the API server remembers the old one's."""
+    """Say whether the node is Ready by the word of the kubelet started at `since`, not of an earlier one."""
     item = api.call(cluster, "GET", f"/api/v1/nodes/{name}")
     return kwok.is_ready(item) and (since is None or last_heartbeat(item) >= since)
 
 
 def last_heartbeat(item: dict[str, Any]) -> datetime:
     """Return when the kubelet last reported its Ready condition. Not its lease: a new node's first comes 10 s late."""
-    times = [condition["lastHeartbeatTime"] for condition in item["status"]["conditions"] if condition["type"] == "Ready"]
-    return datetime.fromisoformat(times[0].replace("Z", "+00:00"))
+    times = [
+        condition["lastHeartbeatTime"] for condition in item["status"]["conditions"] if condition["type"] == "Ready"
+    ]
+    return datetime.fromisoformat(times[0])

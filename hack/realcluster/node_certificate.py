@@ -1,7 +1,8 @@
-"""The certificate that the API server shows to kubelets, so that `kubectl exec` and `logs` reach real nodes. Pure, standard library only.
+"""The certificate that the API server shows to kubelets, so that `kubectl exec` and `logs` reach real nodes. Pure.
 
-The API server has no other way to say who it is: towards kubelets it takes no token. One self-signed P-256 certificate is enough: the kubelet
-is given it as its client authority, and Go accepts a certificate that is itself among the authorities. It names no key usage, so all are allowed.
+The API server has no other way to say who it is: towards kubelets it takes no token. One self-signed P-256
+certificate is enough: the kubelet is given it as its client authority, and Go accepts a certificate that is itself
+among the authorities. It names no key usage, so all are allowed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ G = (
 )
 Point = tuple[int, int] | None  # None is the group's zero
 
-INTEGER, BIT_STRING, OBJECT, UTF8, SEQUENCE, SET, GENERALIZED_TIME, UTC_TIME = 0x02, 0x03, 0x06, 0x0C, 0x30, 0x31, 0x18, 0x17
+INTEGER, BIT_STRING, OBJECT, UTF8, SEQUENCE, SET, GENERALIZED_TIME, UTC_TIME = (
+    0x02,
+    0x03,
+    0x06,
+    0x0C,
+    0x30,
+    0x31,
+    0x18,
+    0x17,
+)
 VERSION_3 = bytes.fromhex("a003020102")
 EC_PUBLIC_KEY = bytes.fromhex("2a8648ce3d0201")
 PRIME256V1 = bytes.fromhex("2a8648ce3d030107")
@@ -41,7 +51,7 @@ def new_client_pair(user: str, group: str) -> tuple[str, str]:
 
 
 def multiply(number: int, point: Point) -> Point:
-    """Return `number` times `point` on the curve (double and add; not in constant time: nobody else measures this machine)."""
+    """Return `number` times `point` on the curve, by double and add (nobody measures the time it takes)."""
     total: Point = None
     while number:
         if number & 1:

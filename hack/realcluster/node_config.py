@@ -1,7 +1,8 @@
 """What the programs of a real node are told: names, addresses and the texts of their configuration files. Pure.
 
-In its own mount namespace a node sees private folders at the usual places (/var/lib/kubelet, /run/containerd, …; see `node_init`), so the
-paths here are the usual ones, the same for every node. Only what lives in the host's network and cgroup trees carries the node's name.
+In its own mount namespace a node sees private folders at the usual places (/var/lib/kubelet, /run/containerd, …; see
+`node_init`), so the paths here are the usual ones, the same for every node. Only what lives in the host's network and
+cgroup trees carries the node's name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 POOL = ipaddress.IPv4Network("10.192.0.0/12")  # pod subnets are /24s of this
 KUBELET_PORT = 10250  # on the node's own address, so all nodes have the same
 
-# What the kubelet sets at its start (pkg/kubelet/cm/container_manager_linux.go). It is shown files with these values instead.
+EVICTION_SIGNALS = ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available")
+
+# What the kubelet sets at its start (pkg/kubelet/cm/container_manager_linux.go). It is shown files with these values
+# instead.
 SYSCTLS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -46,14 +50,17 @@ class Node:
 
     @property
     def address(self) -> str:
+        """The bridge's and the node's own address, and the gateway of its pods."""
         return str(next(ipaddress.IPv4Network(self.subnet).hosts()))
 
     @property
     def bridge(self) -> str:
+        """The name of the bridge that joins its pods."""
         return bridge_name(self.name)
 
     @property
     def cgroup(self) -> str:
+        """Its place in every cgroup hierarchy, without the leading slash."""
         return self.cgroup_of(self.name)
 
     @staticmethod
@@ -62,10 +69,12 @@ class Node:
         return f"reprieve/{name}"
 
     def to_json(self) -> str:
+        """Return what `from_json` reads."""
         return json.dumps(asdict(self), indent=1)
 
     @staticmethod
     def from_json(text: str) -> Node:
+        """Return the node that was written down."""
         values = json.loads(text)
         return Node(**values | {"images": tuple(values["images"])})
 
@@ -76,7 +85,7 @@ def bridge_name(node: str) -> str:
 
 
 def parse_routes(proc_net_route: str) -> Iterator[ipaddress.IPv4Network]:
-    """Yield the IPv4 networks that the machine already routes, from the text of /proc/net/route; not the default route."""
+    """Yield the IPv4 networks in the text of /proc/net/route, but for the default route."""
     for line in proc_net_route.splitlines()[1:]:
         fields = line.split()
         destination, mask = (int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7))
@@ -87,7 +96,8 @@ def parse_routes(proc_net_route: str) -> Iterator[ipaddress.IPv4Network]:
 def choose_subnet(node: str, taken: Iterable[ipaddress.IPv4Network]) -> str:
     """Return a /24 for `node`'s pods that overlaps none of `taken`.
 
-    The search starts at a place given by the name: two clusters that come up at the same moment would else choose the same.
+    The search starts at a place given by the name: two clusters that come up at the same moment would else choose the
+    same.
     """
     taken = list(taken)
     candidates = list(POOL.subnets(new_prefix=24))
@@ -99,9 +109,10 @@ def choose_subnet(node: str, taken: Iterable[ipaddress.IPv4Network]) -> str:
 
 
 def cni_config(node: Node) -> str:
-    """Return the CNI network: a bridge in the host's network namespace, so that host processes reach the pods' own addresses.
+    """Return the CNI network: a bridge in the host's network namespace, so that host processes reach the pods.
 
-    `isGateway` stays off: it would switch on IP forwarding for the whole machine. The bridge has its address before the first pod.
+    `isGateway` stays off: it would switch on IP forwarding for the whole machine. The bridge has its address before
+    the first pod.
     """
     ipam = {
         "type": "cni-host-local",
@@ -116,11 +127,12 @@ def cni_config(node: Node) -> str:
 def containerd_config(node: Node, snapshotter: str) -> str:
     """Return containerd's configuration.
 
-    `restrict_oom_score_adj`: without it, every sandbox fails with "can't get final child's PID from pipe: EOF" on a machine that withholds
-    CAP_SYS_RESOURCE. `pinned_images`: without it, the kubelet may collect the sandbox image, and there is no registry to get it back from.
+    `restrict_oom_score_adj`: without it, every sandbox fails with "can't get final child's PID from pipe: EOF" on a
+    machine that withholds CAP_SYS_RESOURCE. `pinned_images`: without it, the kubelet may collect the sandbox image,
+    and there is no registry to get it back from.
     """
     runc = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc"
-    lines = {
+    lines: dict[str, dict[str, Any]] = {
         "": {"version": 3, "root": "/var/lib/containerd", "state": "/run/containerd"},
         "grpc": {"address": CONTAINERD_SOCKET},
         "plugins.'io.containerd.cri.v1.images'": {"snapshotter": snapshotter},
@@ -162,17 +174,18 @@ def kubelet_config(node: Node, open_files: int) -> str:
         "cgroupRoot": f"/{node.cgroup}",
         "failCgroupV1": False,
         "failSwapOn": False,
-        # Nothing answers there; but without an address every pod gets a Warning Event MissingClusterDNS, again and again.
+        # Nothing answers there; but without an address every pod gets a Warning Event MissingClusterDNS, again and
+        # again.
         "clusterDNS": [node.address],
         "clusterDomain": "cluster.local",
-        "resolvConf": f"{CONFIG}/resolv.conf",  # empty: the machine's own may be a link into /run, which the node does not see
-        # A changed ConfigMap reaches its pods' files at the next sync (default: a minute); a changed annotation at once, whatever stands here.
+        # Empty. The machine's own may be a link into /run, which the node does not see.
+        "resolvConf": f"{CONFIG}/resolv.conf",
+        # A changed ConfigMap reaches its pods' files at the next sync (default: a minute); a changed annotation at
+        # once, whatever stands here.
         "syncFrequency": "2s",
         # Images cannot be had again and the machine's disk is not the node's: never collect, never evict.
         "imageGCHighThresholdPercent": 100,
-        "evictionHard": {
-            signal: "0%" for signal in ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available")
-        },
+        "evictionHard": dict.fromkeys(EVICTION_SIGNALS, "0%"),
         "localStorageCapacityIsolation": False,
         "makeIPTablesUtilChains": False,
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",

@@ -1,7 +1,8 @@
-"""The first process of a real node, in a mount and a PID namespace of its own: `python -m realcluster.node_init NODE.json`.
+"""The first process of a real node, in namespaces of its own: `python -m realcluster.node_init NODE.json`.
 
-All that the node mounts is private and goes with this process, and so does every process of the node: the kernel kills a PID namespace with its
-first process. That is what makes `down` sure. The network namespace is the host's, so that the host's processes reach the pods.
+All that the node mounts is private and goes with this process, and so does every process of the node: the kernel
+kills a PID namespace with its first process. That is what makes `down` sure. The network namespace is the host's, so
+that the host's processes reach the pods.
 """
 
 from __future__ import annotations
@@ -20,9 +21,15 @@ from pathlib import Path
 from . import node_config, node_kernel
 from .node_config import CONTAINERD_SOCKET, Node
 
-# Where the programs of a node keep things. Covered by empty folders, so that a kubelet or Docker of the machine's own is not disturbed.
+# Where the programs of a node keep things. Covered by empty folders, so that a kubelet or Docker of the machine's own
+# is not disturbed.
 PRIVATE = ("/run", "/var/lib", "/var/log")
-SHOWN = {"kubelet": "/var/lib/kubelet", "containerd": "/var/lib/containerd", "config": node_config.CONFIG, "pods": "/var/log/pods"}
+SHOWN = {
+    "kubelet": "/var/lib/kubelet",
+    "containerd": "/var/lib/containerd",
+    "config": node_config.CONFIG,
+    "pods": "/var/log/pods",
+}
 CONTAINERD_SECONDS = 60.0
 RESTART_SECONDS = 1.0
 
@@ -33,7 +40,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the first process of a namespace has no default actions
     prepare_mounts(node)
     folders = dict.fromkeys(str(Path(program).parent) for program in node.programs.values())
-    environment = {**os.environ, "PATH": os.pathsep.join([*folders, os.environ["PATH"]])}  # containerd looks there for its shim
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([*folders, os.environ["PATH"]]),
+    }  # containerd looks there for its shim
     commands = {"containerd": containerd(node), "kubelet": kubelet(node)}
     running = {"containerd": start(node, "containerd", commands["containerd"], environment)}
     wait_for_containerd()
@@ -49,11 +59,19 @@ def main() -> None:
 
 
 def prepare_mounts(node: Node) -> None:
-    """Cover the machine's folders, put the node's own in their places, and show the kubelet the sysctl values that it would set."""
+    """Put the node's own folders in the usual places, and show the kubelet the sysctl values that it would set."""
     home = Path(node.directory)
     for name in SHOWN:
         (home / name).mkdir(exist_ok=True)
-    needed = [node.directory, node.logs, sys.base_prefix, sys.prefix, *node.programs.values(), *node.images, str(Path(__file__).parent)]
+    needed = [
+        node.directory,
+        node.logs,
+        sys.base_prefix,
+        sys.prefix,
+        *node.programs.values(),
+        *node.images,
+        str(Path(__file__).parent),
+    ]
     with kept(needed):
         for folder in PRIVATE:
             node_kernel.mount("tmpfs", folder, "tmpfs", data="mode=0755")
@@ -69,8 +87,10 @@ def prepare_mounts(node: Node) -> None:
 
 @contextmanager
 def kept(paths: Iterable[str]) -> Iterator[None]:
-    """Keep those of `paths` visible which the block covers (a home under /var/lib, say): held open meanwhile, bound again afterwards."""
-    inside = sorted({path for path in map(os.path.realpath, paths) if any(Path(path).is_relative_to(folder) for folder in PRIVATE)})
+    """Keep visible those of `paths` that the block covers (a home under /var/lib, say)."""
+    inside = sorted(
+        {path for path in map(os.path.realpath, paths) if any(Path(path).is_relative_to(folder) for folder in PRIVATE)}
+    )
     held = {path: os.open(path, os.O_PATH) for path in inside}
     yield
     for path, descriptor in held.items():
@@ -128,6 +148,7 @@ def wait_for_containerd() -> None:
 
 
 def log(text: str) -> None:
+    """Write a line with the time to the node's own log."""
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 

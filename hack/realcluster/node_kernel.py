@@ -1,4 +1,4 @@
-"""What a real node needs of the kernel beyond running programs: mounts, one network bridge, a place in the cgroup trees.
+"""What a real node needs of the kernel: mounts, a network bridge, a place in the cgroup trees.
 
 By system calls, not by `ip` and `mount`: slim machines lack `ip`, and the errors are more exact.
 """
@@ -26,9 +26,11 @@ CPUSET_FILES = ("cpuset.mems", "cpuset.cpus")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
-    """Mount as mount(2) does; raises OSError with the target's name."""
+    """Mount with the system call of that name; raise OSError with the target's name where it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(source.encode(), target.encode(), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None):
+    if libc.mount(
+        source.encode(), target.encode(), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
+    ):
         raise OSError(number := ctypes.get_errno(), os.strerror(number), target)
 
 
@@ -38,13 +40,14 @@ def bind(source: str, target: str) -> None:
 
 
 def unmount(target: str) -> None:
+    """Call umount2(2)."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(target.encode(), 0):
         raise OSError(number := ctypes.get_errno(), os.strerror(number), target)
 
 
 def overlay_works(folder: Path) -> bool:
-    """Say whether an overlay can be mounted in `folder`: not where that is an overlay itself, as in a Docker container."""
+    """Say whether an overlay can be mounted in `folder`: not on another overlay, as in a Docker container."""
     parts = [folder / name for name in ("lower", "upper", "work", "merged")]
     for part in parts:
         part.mkdir(parents=True, exist_ok=True)
@@ -60,10 +63,8 @@ def overlay_works(folder: Path) -> bool:
 def add_bridge(name: str, network: str, address: str) -> None:
     """Make a bridge with an address in the host's network namespace; one that exists is given that address again."""
     with _network_socket() as control:
-        try:
+        with contextlib.suppress(FileExistsError):
             fcntl.ioctl(control, SIOCBRADDBR, _name(name))
-        except FileExistsError:
-            pass
         netmask = str(ipaddress.IPv4Network(network).netmask)
         for request, value in ((SIOCSIFADDR, address), (SIOCSIFNETMASK, netmask)):
             sockaddr = struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(value))
@@ -98,7 +99,7 @@ def _name(name: str) -> bytes:
 
 
 def parse_cgroup_mounts(proc_mounts: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield (folder, mount options) of each cgroup hierarchy in the text of /proc/mounts; version 2 is the one with option "2"."""
+    """Yield (folder, options) of each cgroup hierarchy in the text of /proc/mounts; version 2 has the option "2"."""
     for line in proc_mounts.splitlines():
         _, folder, kind, options, *_ = line.split()
         if kind == "cgroup":
@@ -132,7 +133,7 @@ def _remove_what_is_empty(name: str) -> Iterator[str]:
     for folder, _ in parse_cgroup_mounts(Path("/proc/mounts").read_text()):
         for inner, _, _ in os.walk(Path(folder, name), topdown=False):
             try:
-                os.rmdir(inner)
+                Path(inner).rmdir()
             except FileNotFoundError:
                 pass
             except OSError:
@@ -152,12 +153,14 @@ def _steps(root: Path, name: str) -> Iterator[tuple[Path, Path]]:
 def _delegate(group: Path) -> None:
     """Let the children of a version 2 group have the controllers that it has itself."""
     for controller in (group / "cgroup.controllers").read_text().split():
-        with contextlib.suppress(OSError):  # some cannot be (cpu, with real-time processes about); the kubelet names what it misses
+        with contextlib.suppress(
+            OSError
+        ):  # some cannot be (cpu, with real-time processes about); the kubelet names what it misses
             (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def _copy_cpuset(parent: Path, child: Path) -> None:
-    """A new version 1 cpuset is empty: without this, "no space left on device" for every process that is put into it."""
+    """Fill a new version 1 cpuset: without this, no process can be put into it ("no space left on device")."""
     for file in CPUSET_FILES:
         if (child / file).exists() and not (child / file).read_text().strip():
             (child / file).write_text((parent / file).read_text())

@@ -1,4 +1,4 @@
-"""runc, which starts containers: the machine's own, or Debian's unpacked into the cache. The machine itself is not changed.
+"""runc, which starts containers: the machine's own, or Debian's package unpacked into the cache.
 
 Not from Go modules: built without libseccomp, every sandbox fails with "seccomp not supported".
 """
@@ -39,7 +39,9 @@ def ensure(progress: Progress) -> Path:
         part = program.with_suffix(".part")
         shutil.copy(Path(scratch, "unpacked", PLACE), part)
         if not _has_seccomp(part):
-            raise ClusterError("the runc of this distribution does not run here: install its package `runc` with what it depends on")
+            raise ClusterError(
+                "the runc of this distribution does not run here: install its package `runc` with what it depends on"
+            )
         part.replace(program)
     return program
 
@@ -76,4 +78,6 @@ def _download(folder: str) -> None:
 def _run(command: list[str], folder: str) -> None:
     done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
-        raise ClusterError(f"{done.stdout.strip()}\nno runc on this machine, and `{' '.join(command)}` failed: install runc")
+        raise ClusterError(
+            f"{done.stdout.strip()}\nno runc on this machine, and `{' '.join(command)}` failed: install runc"
+        )

@@ -1,11 +1,12 @@
 """Pods as local processes, where no real node can run: `python -m realcluster.procs --name CLUSTER`.
 
-A pod on a simulated node that is annotated `reprieve.dev/local-process: "true"` is made Running by kwok, with a loopback address of its own. This
-program does what remains of a kubelet's work for it: it runs the first container's command on that address, keeps its downward-API files
-up to date, sends TERM and, after the grace period, KILL, reports how it ended, and removes the pod. It never touches other pods.
+A pod on a simulated node that is annotated `reprieve.dev/local-process: "true"` is made Running by kwok, with a
+loopback address of its own. This program does what remains of a kubelet's work for it: it runs the first container's
+command on that address, keeps its downward-API files up to date, sends TERM and, after the grace period, KILL,
+reports how it ended, and removes the pod. It never touches other pods.
 
-Different from a container: the process sees the machine's files, its user is the caller, and TERM ends it where it has no handler (as PID 1 of
-a container it would be ignored). It must listen on its pod's address, not on all.
+Different from a container: the process sees the machine's files, its user is the caller, and TERM ends it where it
+has no handler (as PID 1 of a container it would be ignored). It must listen on its pod's address, not on all.
 """
 
 from __future__ import annotations
@@ -106,7 +107,9 @@ class Runner:
 
     def _is_simulated(self, node: str) -> bool:
         if node and node not in self._simulated:
-            annotations = api.call(self._cluster, "GET", f"/api/v1/nodes/{node}", user=USER)["metadata"].get("annotations", {})
+            annotations = api.call(self._cluster, "GET", f"/api/v1/nodes/{node}", user=USER)["metadata"].get(
+                "annotations", {}
+            )
             key, value = kwok.ANNOTATION
             self._simulated[node] = annotations.get(key) == value
         return self._simulated.get(node, False)
@@ -124,7 +127,9 @@ class Runner:
             except api.Refused:
                 content = {}
             decode = kind == "secrets"
-            found[kind, name] = {key: base64.b64decode(text).decode() if decode else text for key, text in content.items()}
+            found[kind, name] = {
+                key: base64.b64decode(text).decode() if decode else text for key, text in content.items()
+            }
         return found
 
 

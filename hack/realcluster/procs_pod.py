@@ -1,6 +1,7 @@
-"""What a pod's first container says, said for a local process instead: its command, environment, files and final status. Pure.
+"""A pod's first container, said for a local process: command, environment, files and final status. Pure.
 
-Follows the kubelet's rules where a workload could notice: `$(VAR)` expansion, the text of downward-API files, phases and exit codes.
+Follows the kubelet's rules where a workload could notice: `$(VAR)` expansion, the text of downward-API files, phases
+and exit codes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LOST = 255  # what a kubelet reports for a container that it finds gone
 
 @dataclass(frozen=True)
 class Folders:
-    """Where volumes are kept: `pod` for those that end with the pod, `host` for those that outlive it (hostPath, claims)."""
+    """Where volumes are kept: `pod` for those that end with the pod, `host` for those that outlive it."""
 
     pod: Path
     host: Path
@@ -56,7 +57,7 @@ def references(pod: Json) -> set[tuple[str, str]]:
 
 
 def environment(pod: Json, data: Lookup, folders: Folders) -> dict[str, str]:
-    """Return the container's own variables, expanded in their order; what they say of mounted places is turned to local ones."""
+    """Return the container's own variables, expanded in their order, with local folders for mount paths."""
     values: dict[str, str] = {}
     for variable in _container(pod).get("env", []):
         if "valueFrom" in variable:
@@ -67,9 +68,13 @@ def environment(pod: Json, data: Lookup, folders: Folders) -> dict[str, str]:
 
 
 def command(pod: Json, variables: Mapping[str, str], folders: Folders) -> list[str]:
-    """Return the program and its arguments, expanded, with mounted places turned to local ones and Python to this Python."""
+    """Return program and arguments, expanded, with local folders for mount paths and this Python for Python."""
     container = _container(pod)
-    words = [*container.get("command", []), *container.get("args", [])] if container.get("command") else ["python3", *container.get("args", [])]
+    words = (
+        [*container.get("command", []), *container.get("args", [])]
+        if container.get("command")
+        else ["python3", *container.get("args", [])]
+    )
     places = mounts(pod, folders)
     first, *others = [localize(expand(word, variables), places) for word in words]
     return [sys.executable if first in INTERPRETER_NAMES else first, *others]
@@ -125,7 +130,9 @@ def downward_files(pod: Json, folders: Folders) -> dict[Path, str]:
         for source in _sources(volume):
             for item in source.get("downwardAPI", {}).get("items", []):
                 if "fieldRef" in item:
-                    found[_volume_folder(pod, volume, folders) / item["path"]] = field(pod, item["fieldRef"]["fieldPath"])
+                    found[_volume_folder(pod, volume, folders) / item["path"]] = field(
+                        pod, item["fieldRef"]["fieldPath"]
+                    )
     return found
 
 
@@ -134,7 +141,8 @@ def field(pod: Json, path: str) -> str:
     if keyed := re.fullmatch(r"metadata\.(annotations|labels)\['(.+)'\]", path):
         return str((pod["metadata"].get(keyed[1]) or {}).get(keyed[2], ""))
     if path in ("metadata.annotations", "metadata.labels"):
-        # As the kubelet writes it: key="value", quoted as in Go, in the order of the keys, without an end of line at the end.
+        # As the kubelet writes it: key="value", quoted as in Go, in the order of the keys, without an end of line at
+        # the end.
         values = pod["metadata"].get(path.removeprefix("metadata.")) or {}
         return "\n".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(values.items()))
     if path == "status.podIPs":
@@ -154,7 +162,13 @@ def restarts(pod: Json, exit_code: int) -> bool:
 def restarted_status(pod: Json, exit_code: int, count: int, started: str, now: str) -> Json:
     """Return the status of a pod whose container ended and runs again, for the `count`th time."""
     ended = {"terminated": _terminated(exit_code, started, now)}
-    state = {"restartCount": count, "lastState": ended, "state": {"running": {"startedAt": now}}, "ready": True, "started": True}
+    state = {
+        "restartCount": count,
+        "lastState": ended,
+        "state": {"running": {"startedAt": now}},
+        "ready": True,
+        "started": True,
+    }
     first, *others = pod["status"]["containerStatuses"]
     return {"containerStatuses": [first | state, *others]}
 
@@ -163,7 +177,12 @@ def final_status(pod: Json, exit_code: int, started: str, now: str) -> Json:
     """Return the status of a pod whose container has ended for good, as a kubelet writes it."""
     reason = "PodFailed" if exit_code else "PodCompleted"
     conditions = [
-        condition | ({"status": "False", "reason": reason, "lastTransitionTime": now} if condition["type"] in ("Ready", "ContainersReady") else {})
+        condition
+        | (
+            {"status": "False", "reason": reason, "lastTransitionTime": now}
+            if condition["type"] in ("Ready", "ContainersReady")
+            else {}
+        )
         for condition in pod["status"].get("conditions", [])
     ]
     first, *others = pod["status"].get("containerStatuses") or [_unknown_container(pod)]
@@ -191,14 +210,15 @@ def _container(pod: Json) -> Json:
 
 def _volume_folder(pod: Json, volume: Json, folders: Folders) -> Path:
     if "hostPath" in volume:
-        return folders.host / "path" / volume["hostPath"]["path"].strip("/")
+        return folders.host / "path" / str(volume["hostPath"]["path"]).strip("/")
     if "persistentVolumeClaim" in volume:
-        return folders.host / "claim" / pod["metadata"]["namespace"] / volume["persistentVolumeClaim"]["claimName"]
-    return folders.pod / volume["name"]
+        claim = volume["persistentVolumeClaim"]["claimName"]
+        return folders.host / "claim" / str(pod["metadata"]["namespace"]) / str(claim)
+    return folders.pod / str(volume["name"])
 
 
 def _sources(volume: Json) -> Iterator[Json]:
-    """Yield the volume, or what a projected one is put together from; tokens are not among what a local process gets."""
+    """Yield the volume, or the parts of a projected one. Tokens are no file of a local process."""
     yield from volume["projected"].get("sources", []) if "projected" in volume else [volume]
 
 

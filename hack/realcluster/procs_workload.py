@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 
@@ -21,7 +21,10 @@ from .state import Cluster
 USER = "kwok"  # the audit log then tells these requests, which a kubelet would make, from an administrator's
 POLL_SECONDS = 0.02
 AGAIN_SECONDS = 0.5
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 300.0  # a kubelet's between restarts, doubling; the first restart is at once
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = (
+    10.0,
+    300.0,
+)  # a kubelet's between restarts, doubling; the first restart is at once
 
 # The process dies with the runner (PR_SET_PDEATHSIG = 1): a killed runner would else leave it to hold its address.
 GUARD = "import ctypes,os,sys; ctypes.CDLL(None).prctl(1,9); os.execvp(sys.argv[1],sys.argv[1:])"
@@ -43,6 +46,7 @@ class Workload:
 
     @property
     def name(self) -> str:
+        """What its log and its thread are called."""
         return f"pod-{self._pod['metadata']['namespace']}-{self._pod['metadata']['name']}"
 
     def observe(self, pod: Json) -> None:
@@ -79,13 +83,13 @@ class Workload:
         shutil.rmtree(self._folders.pod, ignore_errors=True)
 
     def _first_run(self) -> tuple[int, int]:
-        """Return the exit code of the first run; of a process that an earlier runner took with it, what a kubelet says of a lost container."""
+        """Return the exit code of the first run; LOST for a process that an earlier runner took with it."""
         if self._lost or self._deleted.is_set():
             return LOST, 1
         return self._run(), 1
 
     def _run(self) -> int:
-        """Run the process until it ends, with TERM when the pod is deleted and KILL when its grace is over; return the exit code."""
+        """Run the process to its end, told TERM when the pod is deleted and KILL later; return the exit code."""
         self._folders.pod.mkdir(parents=True, exist_ok=True)
         write_files(procs_pod.files(self._pod, self._data, self._folders))
         for place in procs_pod.mounts(self._pod, self._folders).values():
@@ -134,20 +138,23 @@ class Workload:
 
     def _patch_status(self, status: Json) -> None:
         """Write the status of this very pod: the uid in a patch is a precondition."""
-        self._insist("PATCH", f"{self._path}/status", {"metadata": {"uid": self._pod["metadata"]["uid"]}, "status": status})
+        self._insist(
+            "PATCH", f"{self._path}/status", {"metadata": {"uid": self._pod["metadata"]["uid"]}, "status": status}
+        )
 
     def _insist(self, method: str, path: str, body: Json) -> None:
         """Repeat a request until the server has answered it; a pod that is gone needs nothing more."""
         while True:
             try:
                 api.call(self._cluster, method, path, body, user=USER)
-                return
             except OSError as error:
                 self._log(f"{method} {path}: {error}; again")
             except api.Refused as refused:
                 if refused.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                     return
                 self._log(f"{method} {path}: {refused}; again")
+            else:
+                return
             time.sleep(AGAIN_SECONDS)
 
     @property
@@ -169,4 +176,4 @@ def write_files(texts: dict[Path, str]) -> None:
 
 def now() -> str:
     """Return the time as the API server writes it."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
