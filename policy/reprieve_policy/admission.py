@@ -7,7 +7,7 @@ from .facts import Facts
 from .namespace import OFF, WARN
 from .objects import Resource
 from .rules import RULES, Rule
-from .verdict import Verdict, Violation
+from .verdict import Verdict
 
 _ALLOWED = Verdict()
 
@@ -42,13 +42,9 @@ def _named(rule: Rule, verdict: Verdict) -> Verdict:
 
 
 def _ratchet(verdict: Verdict, old: Resource, facts: Facts) -> Verdict:
-    known = {_identity(violation) for violation in _run(old, None, facts).violations}
-    worse = tuple(violation for violation in verdict.violations if _identity(violation) not in known)
+    known = set(_run(old, None, facts).violations)
+    worse = tuple(violation for violation in verdict.violations if violation not in known)
     return replace(verdict, violations=worse)
-
-
-def _identity(violation: Violation) -> tuple[str, str, str | None]:
-    return violation.rule, violation.path, violation.value
 
 
 def _as_warnings(verdict: Verdict) -> Verdict:

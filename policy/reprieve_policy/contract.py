@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from . import text as texts
 from . import timestamp
 from .verdict import Kind, Violation
 
 VERSION = 1
 MAX_ANSWER = 16 * 1024
 """Characters of an answer that are read."""
-MAX_TEXT = 512
-"""Characters kept of a path or a message."""
 _MAX_STEP = 2**53
 
 
@@ -45,7 +44,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """How far the workload is. `step` and `path` belong to `saved`, `defer_seconds` to `defer`."""
+    """How far the workload is. `step` and `path` belong to `saved`, `defer_seconds` to `defer`.
+
+    A path that cannot be kept as it is (printable, at most 512 bytes) is left out, never cut: a replacement that is told
+    nothing looks for its checkpoint itself, one that is told half a path fails.
+    """
 
     state: AnswerState
     eviction_id: str | None = None
@@ -101,7 +104,7 @@ def _from_document(document: dict[str, object], path: str) -> Answer | Violation
     state = document.get("state")
     if not isinstance(state, str) or state not in tuple(AnswerState):
         supported = ", ".join(f'"{choice}"' for choice in AnswerState)
-        return Violation(f"{path}.state", Kind.UNSUPPORTED, _shown(state), f"supported values: {supported}")
+        return Violation(f"{path}.state", Kind.UNSUPPORTED, texts.show(state), f"supported values: {supported}")
     step, progress, seconds = document.get("step"), document.get("progress"), document.get("deferSeconds")
     checks = (
         ("id", document.get("id"), _is_text(document.get("id")), "must be a string"),
@@ -113,15 +116,15 @@ def _from_document(document: dict[str, object], path: str) -> Answer | Violation
     )
     for field, value, is_good, detail in checks:
         if not is_good:
-            return Violation(f"{path}.{field}", Kind.INVALID, _shown(value), detail)
+            return Violation(f"{path}.{field}", Kind.INVALID, texts.show(value), detail)
     return Answer(
         state=AnswerState(state),
-        eviction_id=_text(document.get("id")),
+        eviction_id=_clipped(document.get("id")),
         step=step if isinstance(step, int) else None,
-        path=_text(document.get("path")),
+        path=_unchanged(document.get("path")),
         progress=float(progress) if isinstance(progress, int | float) else None,
         defer_seconds=seconds if isinstance(seconds, int) else None,
-        message=_text(document.get("message")) or "",
+        message=_clipped(document.get("message")) or "",
     )
 
 
@@ -137,9 +140,9 @@ def _is_share(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _text(value: object) -> str | None:
-    return value[:MAX_TEXT] if isinstance(value, str) else None
+def _clipped(value: object) -> str | None:
+    return texts.clip(value) if isinstance(value, str) else None
 
 
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _unchanged(value: object) -> str | None:
+    return value if isinstance(value, str) and texts.is_clean(value) else None

@@ -10,10 +10,11 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 
+from . import text as texts
 from . import timestamp
 
 MAX_ANNOTATION = 4096
-"""Bytes. `render` stays below a third of it: every text in the state is bounded where it enters."""
+"""Bytes. `render` stays well below: every text in the state is bounded where it enters."""
 
 
 class Phase(StrEnum):
@@ -30,6 +31,10 @@ class Phase(StrEnum):
     REQUEUED = "requeued"
     CANCELLED = "cancelled"
     FINISHED = "finished"
+
+
+WAITING = (Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED)
+"""The workload was told and may answer; its state has a deadline."""
 
 
 class Outcome(StrEnum):
@@ -110,7 +115,10 @@ def parse(text: str) -> Eviction | None:
 def _from_document(document: Mapping[str, object]) -> Eviction:
     known = {name: document[short] for name, short in _JSON_NAMES.items() if short in document}
     values = {name: _READERS[name](value) for name, value in known.items()}
-    return Eviction(**values)  # type: ignore[arg-type]  # each reader returns its field's type or raises
+    eviction = Eviction(**values)  # type: ignore[arg-type]  # each reader returns its field's type or raises
+    if eviction.deadline is None and eviction.phase in (*WAITING, Phase.SAVED):
+        raise ValueError("waits for ever")
+    return eviction
 
 
 def _plain(value: object) -> object:
@@ -123,14 +131,14 @@ def _plain(value: object) -> object:
 
 
 def _read_text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a text")
+    if not isinstance(value, str) or not texts.is_clean(value):
+        raise TypeError("not a text that `render` wrote")
     return value
 
 
 def _read_count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError("not a whole number")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError("not a count")
     return value
 
 

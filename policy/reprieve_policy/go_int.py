@@ -2,15 +2,15 @@
 
 import re
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_LONGEST = 64
-"""Characters: more digits than any int64 needs, few enough that a long text costs nothing."""
+_INTEGER = re.compile(r"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
+"""Any number of leading zeros, as Go allows, and the 19 digits that an int64 needs: a long text costs nothing."""
 
 
 def parse(text: str, bits: int) -> int | None:
     """Return the signed number, `None` where the text is not one or does not fit into `bits` bits."""
-    if len(text) > _LONGEST or not _INTEGER.fullmatch(text):
+    match = _INTEGER.fullmatch(text)
+    if match is None:
         return None
-    number = int(text)
+    number = int(match[1] + (match[2] or "0"))
     limit = 1 << (bits - 1)
     return number if -limit <= number < limit else None

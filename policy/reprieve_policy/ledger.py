@@ -6,29 +6,35 @@ a pod name of a StatefulSet; otherwise one slot for the whole owner.
 """
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from . import keys, timestamp
+from . import text as texts
 from .eviction import Checkpoint, Eviction
 from .objects import ObjectMeta, OwnerReference, annotations_of, labels_of
 from .verdict import Change
 
 SHARED_SLOT = ""
-MAX_SLOTS = 256
-"""Slots kept, the most recent ones: 256 of at most some 800 bytes stay below the API server's 262,144 for all
-annotations."""
-_MAX_TEXT = 262_144
+MAX_BYTES = 128 * 1024
+"""Slots are kept, the most recent ones, up to half of the 262,144 bytes that the API server allows for all annotations
+of an object: some 500 slots of an ordinary size."""
+_MAX_TEXT = 2 * MAX_BYTES
+_MAX_COUNT = 2**31 - 1
+_MAX_IDS = 64
+"""Evictions remembered in the shared slot: as many of its pods may be between being counted and being deleted."""
+_INDEX = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One slot. `last_eviction_id` makes recording the same eviction twice harmless."""
+    """One slot. `eviction_ids`, newest last, makes recording the same eviction twice harmless."""
 
     preempted_count: int
     first_submitted_at: datetime
-    last_eviction_id: str
+    eviction_ids: tuple[str, ...]
     checkpoint: Checkpoint | None = None
 
 
@@ -42,26 +48,27 @@ def slot_of(metadata: ObjectMeta, owner: OwnerReference) -> str:
     if owner.kind == "StatefulSet":
         return metadata.name or SHARED_SLOT
     if owner.kind == "Job":
-        index = annotations_of(metadata).get(keys.COMPLETION_INDEX)
-        return labels_of(metadata).get(keys.COMPLETION_INDEX, SHARED_SLOT) if index is None else index
+        labelled = labels_of(metadata).get(keys.COMPLETION_INDEX, "")
+        index = annotations_of(metadata).get(keys.COMPLETION_INDEX, labelled)
+        return index if _INDEX.fullmatch(index) else SHARED_SLOT
     return SHARED_SLOT
 
 
 def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, now: datetime) -> Ledger:
     """Return the ledger with this eviction counted once, however often it is recorded."""
     before = ledger.get(slot)
-    if before is not None and before.last_eviction_id == eviction.eviction_id:
+    if before is not None and eviction.eviction_id in before.eviction_ids:
         return ledger
+    known = before.eviction_ids if before else ()
     after = Entry(
-        preempted_count=1 if before is None else before.preempted_count + 1,
+        preempted_count=1 if before is None else min(before.preempted_count + 1, _MAX_COUNT),
         first_submitted_at=before.first_submitted_at if before else _submitted_at(metadata, now),
-        last_eviction_id=eviction.eviction_id,
+        # A slot of its own has one pod at a time.
+        eviction_ids=(*known, eviction.eviction_id)[-(_MAX_IDS if slot == SHARED_SLOT else 1) :],
         # A failed checkpoint does not take back an earlier one that was acknowledged.
         checkpoint=eviction.checkpoint or (before.checkpoint if before else None),
     )
-    others = {name: entry for name, entry in ledger.items() if name != slot}
-    newest = list(others.items())[-(MAX_SLOTS - 1) :]
-    return dict(newest) | {slot: after}
+    return _newest({name: entry for name, entry in ledger.items() if name != slot} | {slot: after})
 
 
 def build_stamps(entry: Entry) -> tuple[Change, ...]:
@@ -91,8 +98,18 @@ def parse(text: str) -> Ledger:
     slots = document.get("slots") if isinstance(document, dict) else None
     if not isinstance(slots, dict):
         return {}
-    entries = {slot: _from_document(value) for slot, value in slots.items()}
+    entries = {slot: _from_document(value) for slot, value in slots.items() if texts.is_clean(slot)}
     return {slot: entry for slot, entry in entries.items() if entry is not None}
+
+
+def _newest(ledger: Ledger) -> Ledger:
+    kept: dict[str, Entry] = {}
+    size = 0
+    for slot, entry in reversed(list(ledger.items())):
+        size += len(render({slot: entry}).encode())
+        if size <= MAX_BYTES:
+            kept[slot] = entry
+    return dict(reversed(list(kept.items())))
 
 
 def _submitted_at(metadata: ObjectMeta, now: datetime) -> datetime:
@@ -104,7 +121,7 @@ def _to_document(entry: Entry) -> dict[str, object]:
     document: dict[str, object] = {
         "count": entry.preempted_count,
         "first": timestamp.render(entry.first_submitted_at),
-        "last": entry.last_eviction_id,
+        "ids": entry.eviction_ids,
     }
     if entry.checkpoint is not None:
         saved = entry.checkpoint
@@ -115,11 +132,20 @@ def _to_document(entry: Entry) -> dict[str, object]:
 def _from_document(value: object) -> Entry | None:
     if not isinstance(value, dict):
         return None
-    count, first, last = value.get("count"), timestamp.parse(value.get("first")), value.get("last")
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1 or first is None or not isinstance(last, str):
+    count, first, ids = value.get("count"), timestamp.parse(value.get("first")), value.get("ids")
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MAX_COUNT or first is None:
         return None
-    entry = Entry(preempted_count=count, first_submitted_at=first, last_eviction_id=last)
-    return replace(entry, checkpoint=_checkpoint_from(value.get("saved")))
+    return Entry(
+        preempted_count=count,
+        first_submitted_at=first,
+        eviction_ids=_ids_from(ids),
+        checkpoint=_checkpoint_from(value.get("saved")),
+    )
+
+
+def _ids_from(value: object) -> tuple[str, ...]:
+    ids = value if isinstance(value, list) else []
+    return tuple(known for known in ids if isinstance(known, str) and texts.is_clean(known))[-_MAX_IDS:]
 
 
 def _checkpoint_from(value: object) -> Checkpoint | None:
@@ -131,5 +157,5 @@ def _checkpoint_from(value: object) -> Checkpoint | None:
     return Checkpoint(
         saved_at=saved_at,
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
-        path=path if isinstance(path, str) else None,
+        path=path if isinstance(path, str) and texts.is_clean(path) else None,
     )

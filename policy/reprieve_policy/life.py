@@ -14,7 +14,7 @@ from typing import NamedTuple
 from . import mark
 from .checkpoint import Plan
 from .contract import Answer, AnswerState
-from .eviction import Checkpoint, Eviction, Outcome, Phase, Source
+from .eviction import WAITING, Checkpoint, Eviction, Outcome, Phase, Source
 from .settings import PolicySettings
 
 MAX_ATTEMPTS = 3
@@ -51,8 +51,7 @@ class Move(NamedTuple):
     outcome: Outcome | None = None
 
 
-_WAITING = (Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED)
-BEFORE_DELETE = (Phase.REQUESTED, *_WAITING, Phase.SAVED)
+BEFORE_DELETE = (Phase.REQUESTED, *WAITING, Phase.SAVED)
 TERMINAL = (Phase.GONE, Phase.REQUEUED, Phase.CANCELLED, Phase.FINISHED)
 
 _ALWAYS: dict[Observation, Move] = {
@@ -91,7 +90,14 @@ TABLE: Mapping[Phase, Mapping[Observation, Move]] = {
     },
     Phase.EXTENDED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.TERMINATING, Outcome.TIMED_OUT)},
     Phase.DEFERRED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.TERMINATING, Outcome.TIMED_OUT)},
-    Phase.SAVED: _ALWAYS | {Observation.RELEASED: Move(Phase.TERMINATING, Outcome.SAVED)},
+    Phase.SAVED: _ALWAYS
+    | {
+        Observation.RELEASED: Move(Phase.TERMINATING, Outcome.SAVED),
+        # Whoever ends it, the checkpoint was made.
+        Observation.DELETED_BY_OTHERS: Move(Phase.TERMINATING, Outcome.SAVED),
+        Observation.CONTAINERS_ENDED: Move(Phase.FINISHED, Outcome.SAVED),
+        Observation.OBJECT_GONE: Move(Phase.GONE, Outcome.SAVED),
+    },
     Phase.TERMINATING: {Observation.OBJECT_GONE: Move(Phase.GONE)},
     Phase.GONE: {Observation.REPLACED: Move(Phase.REQUEUED)},
     Phase.REQUEUED: {},
@@ -113,7 +119,9 @@ class Seen:
     hint_was_lost: bool = False
     """The workload was asked after a restart and knows of no such request."""
     may_go: bool = True
-    """False while others must be saved first (a gang's members)."""
+    """False while others must be saved first (a gang's members); at the ceiling it goes all the same."""
+    is_replaced: bool = False
+    """Its owner has made another pod in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +162,8 @@ def decide(eviction: Eviction, seen: Seen, plan: Plan, settings: PolicySettings,
         move = TABLE[eviction.phase].get(observation) if observation else None
         if move is None:
             return Decision(eviction, tuple(moves))
+        if observation in _ANSWER_OBSERVED.values() and eviction.answered_at is None:
+            eviction = replace(eviction, answered_at=now)
         eviction = _enter(eviction, move, context)
         moves.append(move)
         # An answer is good for one move, as is a lost hint; without this, one "defer" would be counted for ever.
@@ -162,26 +172,27 @@ def decide(eviction: Eviction, seen: Seen, plan: Plan, settings: PolicySettings,
 
 def next_wake(eviction: Eviction) -> datetime | None:
     """Return when `decide` may say something new although nothing was observed; `None`: never."""
-    return eviction.deadline if eviction.phase in _WAITING else None
+    return eviction.deadline if eviction.phase in (*WAITING, Phase.SAVED) else None
 
 
 def is_waiting(phase: Phase) -> bool:
     """True where the workload was told and may answer."""
-    return phase in _WAITING
+    return phase in WAITING
 
 
 def _observe(eviction: Eviction, context: _Context) -> Observation | None:
     """Return the one thing that counts most: what ends the wait before what prolongs it."""
     seen, phase = context.seen, eviction.phase
     facts = (
+        (phase is Phase.GONE and seen.is_replaced, Observation.REPLACED),
         (seen.is_gone, Observation.OBJECT_GONE),
         (seen.is_being_deleted, Observation.DELETED_BY_OTHERS),
         (seen.containers_ended, Observation.CONTAINERS_ENDED),
         (not seen.is_marked, Observation.MARK_REMOVED),
-        (phase is Phase.SAVED and seen.may_go, Observation.RELEASED),
+        (phase is Phase.SAVED and (seen.may_go or _is_over(eviction, context.now)), Observation.RELEASED),
     )
     certain = next((observation for is_so, observation in facts if is_so), None)
-    if certain is not None or phase not in (Phase.REQUESTED, *_WAITING):
+    if certain is not None or phase not in (Phase.REQUESTED, *WAITING):
         return certain
     if phase is Phase.REQUESTED:
         return Observation.CHECKPOINT_WANTED if context.plan.waits else Observation.CHECKPOINT_UNWANTED
@@ -191,13 +202,14 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
 def _observe_answer(eviction: Eviction, seen: Seen) -> Observation | None:
     if seen.answer is not None and seen.answer.is_about(eviction.eviction_id):
         observation = _ANSWER_OBSERVED.get(seen.answer.state)
-        return observation if observation in TABLE[eviction.phase] else None
+        if observation in TABLE[eviction.phase]:
+            return observation
     is_lost = seen.hint_was_lost and eviction.answered_at is None and eviction.attempt < MAX_ATTEMPTS
     return Observation.HINT_LOST if is_lost else None
 
 
 def _observe_deadline(eviction: Eviction, now: datetime) -> Observation | None:
-    if eviction.deadline is None or now < eviction.deadline:
+    if not _is_over(eviction, now):
         return None
     return Observation.DEADLINE_UNANSWERED if eviction.phase is Phase.HINTED else Observation.DEADLINE_ANSWERED
 
@@ -213,34 +225,31 @@ _ANSWER_OBSERVED: Mapping[AnswerState, Observation] = {
 
 def _enter(eviction: Eviction, move: Move, context: _Context) -> Eviction:
     entered = replace(eviction, phase=move.to, outcome=move.outcome or eviction.outcome)
-    if context.seen.answer is not None and entered.answered_at is None:
-        entered = replace(entered, answered_at=context.now)
     return _ON_ENTRY[move.to](entered, context) if move.to in _ON_ENTRY else entered
 
 
 def _enter_hinted(eviction: Eviction, context: _Context) -> Eviction:
-    deadline = _bounded(eviction, context.now + timedelta(seconds=context.plan.timeout_seconds), context)
-    hinted_at = eviction.hinted_at or context.now
-    return replace(eviction, hinted_at=hinted_at, attempt=eviction.attempt + 1, deadline=deadline)
+    prolonged = _prolong(eviction, context.now + timedelta(seconds=context.plan.timeout_seconds), context)
+    return replace(prolonged, hinted_at=eviction.hinted_at or context.now, attempt=eviction.attempt + 1)
 
 
 def _enter_extended(eviction: Eviction, context: _Context) -> Eviction:
     extension = timedelta(seconds=context.plan.timeout_seconds * context.settings.extension_percent / 100)
-    return replace(eviction, deadline=_bounded(eviction, _deadline(eviction) + extension, context))
+    return _prolong(eviction, _deadline(eviction) + extension, context)
 
 
 def _enter_deferred(eviction: Eviction, context: _Context) -> Eviction:
-    """Grant what is asked for, up to `max-deferral`; a deferral never shortens the time the victim already has."""
+    """Grant what is asked for, up to `max-deferral`."""
     answer, longest = context.seen.answer, context.plan.max_deferral_seconds
     asked = longest if answer is None or answer.defer_seconds is None else min(answer.defer_seconds, longest)
-    deadline = max(_deadline(eviction), context.now + timedelta(seconds=asked))
-    return replace(eviction, deadline=_bounded(eviction, deadline, context))
+    return _prolong(eviction, context.now + timedelta(seconds=asked), context)
 
 
 def _enter_saved(eviction: Eviction, context: _Context) -> Eviction:
     answer = context.seen.answer
     step, path = (None, None) if answer is None else (answer.step, answer.path)
-    return replace(eviction, checkpoint=Checkpoint(saved_at=context.now, step=step, path=path))
+    saved = replace(eviction, checkpoint=Checkpoint(saved_at=context.now, step=step, path=path))
+    return _prolong(saved, _ceiling(eviction, context), context)
 
 
 def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
@@ -265,5 +274,15 @@ def _deadline(eviction: Eviction) -> datetime:
     return eviction.deadline
 
 
-def _bounded(eviction: Eviction, deadline: datetime, context: _Context) -> datetime:
-    return min(deadline, eviction.requested_at + timedelta(seconds=context.settings.ceiling_seconds))
+def _is_over(eviction: Eviction, now: datetime) -> bool:
+    return now >= _deadline(eviction)
+
+
+def _ceiling(eviction: Eviction, context: _Context) -> datetime:
+    return eviction.requested_at + timedelta(seconds=context.settings.ceiling_seconds)
+
+
+def _prolong(eviction: Eviction, deadline: datetime, context: _Context) -> Eviction:
+    """Move the deadline, at most to the ceiling, and never to an earlier moment than the workload was told."""
+    bounded = min(deadline, _ceiling(eviction, context))
+    return replace(eviction, deadline=max(bounded, eviction.deadline or bounded))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from . import text as texts
 from . import timestamp
 from .keys import KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
 from .verdict import Kind, Violation, annotation_path
@@ -19,13 +20,14 @@ REQUESTED = "requested"
 """The one value of our label that a user may set."""
 
 MAX_TEXT = 256
-"""Characters kept of an initiator or a reason: the state must stay well below 4096 bytes."""
+"""Bytes kept of an initiator or a reason: the state must stay well below 4096 bytes."""
 
 MAX_ANNOTATION = 16 * 1024
 """Characters of an annotation that are read at all."""
 
 _EXPECTED = 'must be "true" or a JSON object like {"timestamp":"2006-01-02T15:04:05Z","initiator":"descheduler"}'
 _NOT_A_MARK = ("", "false")
+_INT64 = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
     )
     for field, value, is_good, detail in checks:
         if not is_good:
-            return Violation(f"{path}.{field}", Kind.INVALID, _shown(value), detail)
+            return Violation(f"{path}.{field}", Kind.INVALID, texts.show(value), detail)
     return Mark(
         initiator=_text(document.get("initiator")),
         reason=_text(document.get("reason")),
@@ -108,12 +110,8 @@ def _is_text(value: object) -> bool:
 
 
 def _is_grace(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64)
 
 
 def _text(value: object) -> str:
-    return value[:MAX_TEXT] if isinstance(value, str) else ""
-
-
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return texts.clip(value, MAX_TEXT) if isinstance(value, str) else ""

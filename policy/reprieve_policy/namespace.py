@@ -46,11 +46,12 @@ class NamespacePolicy:
 def parse(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamespacePolicy | tuple[Violation, ...]:
     """Read a Namespace's policy; all violations at once."""
     fields = {key: _READERS[key](annotations[key], annotation_path("", key)) for key in _READERS if key in annotations}
-    if ENFORCEMENT in labels:
-        # The label is what `namespaceSelector` sees; it is read first, so that both ways mean the same.
-        fields[ENFORCEMENT] = _parse_enforcement(labels[ENFORCEMENT], label_path("", ENFORCEMENT))
-    violations = tuple(value for value in fields.values() if isinstance(value, Violation))
-    return violations or _consistent(fields)
+    path = label_path("", ENFORCEMENT)
+    labelled = {ENFORCEMENT: _parse_enforcement(labels[ENFORCEMENT], path)} if ENFORCEMENT in labels else {}
+    read = (*labelled.values(), *fields.values())
+    violations = tuple(value for value in read if isinstance(value, Violation))
+    # The label is what `namespaceSelector` sees: it wins, so that both ways mean the same.
+    return violations or _consistent(fields | labelled)
 
 
 def read_leniently(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamespacePolicy:

@@ -7,6 +7,8 @@ _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
 _EPOCH = re.compile(r"[0-9]{1,11}")
+_LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+"""No later moment is one: adding a deadline to the last second of year 9999 overflows."""
 
 
 def parse(value: object) -> datetime | None:
@@ -32,7 +34,7 @@ def render(moment: datetime) -> str:
 
 def _from_epoch(seconds: int) -> datetime | None:
     try:
-        return datetime.fromtimestamp(seconds, UTC)
+        return _in_range(datetime.fromtimestamp(seconds, UTC))
     except (OverflowError, ValueError, OSError):
         return None
 
@@ -45,6 +47,10 @@ def _from_rfc3339(text: str) -> datetime | None:
     # Go writes up to nine digits of a second; Python reads six.
     normal = f"{date}T{time}{(fraction or '')[:7]}{'+00:00' if zone in 'Zz' else zone}"
     try:
-        return datetime.fromisoformat(normal).astimezone(UTC)
+        return _in_range(datetime.fromisoformat(normal).astimezone(UTC))
     except (ValueError, OverflowError):
         return None
+
+
+def _in_range(moment: datetime) -> datetime | None:
+    return moment if moment < _LATEST else None

@@ -81,7 +81,7 @@ def check_prefixes(annotations: Mapping[str, str]) -> tuple[tuple[Violation, ...
         if annotations.get(new, annotations[old]) != annotations[old]:
             detail = f"differs from {new}; remove this one, schedulers read only the other"
             violations.append(Violation(annotation_path("", old), Kind.INVALID, annotations[old], detail))
-        warnings.append(f"metadata.annotations[{old}]: no scheduler reads this; use {new}")
+        warnings.append(f"{annotation_path('', old)}: unread; use *.x-k8s.io")
     return tuple(violations), tuple(warnings)
 
 

@@ -27,7 +27,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
             continue
         named = facts.priority_classes.get(name)
         if named is None and view.is_template:
-            warnings.append(f"{path}: no such PriorityClass: pods will be refused until it exists")
+            warnings.append(f"{path}: no such PriorityClass yet; pods are refused")
         elif named is None:
             violations.append(Violation(path, Kind.NOT_FOUND, name, ""))
         else:

@@ -21,10 +21,10 @@ def check_toleration(resource: Resource, old: Resource | None, facts: Facts) -> 
         return Verdict(violations=parsed + violations, warnings=warnings)
     minimum, path = parsed.minimum_preemptable_priority, annotation_path("", _MINIMUM)
     if minimum < value:
-        detail = f"must be above the class's own value {value}: a lower priority never preempts it"
+        detail = f"must not be below the class's own value {value}: only a higher priority preempts it"
         violations = (Violation(path, Kind.INVALID, str(minimum), detail), *violations)
     elif _MINIMUM in annotations and minimum <= value + 1 and parsed.seconds != 0:
-        warnings = (*warnings, f"{path}: tolerates nobody: every preemptor is above {value} anyway")
+        warnings = (*warnings, f"{path}: tolerates no preemptor")
     return Verdict(violations=violations, warnings=warnings)
 
 
@@ -36,9 +36,7 @@ def check_defence(resource: Resource, old: Resource | None, facts: Facts) -> Ver
     path, value = annotation_path("", PREEMPTION_PRIORITY_CLASS), resource.value or 0
     named = facts.priority_classes.get(name)
     if named is None:
-        return Verdict(
-            warnings=(f"{path}: no such PriorityClass: defended with its own value {value} until it exists",)
-        )
+        return Verdict(warnings=(f"{path}: no such PriorityClass yet; defended with {value}",))
     defence = named.value or 0
     if defence >= value:
         return Verdict()
