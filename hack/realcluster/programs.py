@@ -1,0 +1,116 @@
+"""Reprieve's two programs as local processes beside a cluster, each with the rights of its own ServiceAccount and no more.
+
+Started, stopped, killed and asked whether they are ready. They outlive the command that started them and are known again
+by pid and start time, as the cluster's own processes are; their logs stand beside those.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import ClusterError
+from .kubectl import Kubectl
+from .processes import Processes
+from .state import write_private
+
+NAMESPACE = "reprieve-system"
+WEBHOOKS, OPERATOR = "reprieve-webhooks", "reprieve-operator"
+MODULES = {WEBHOOKS: "reprieve_webhooks.main", OPERATOR: "reprieve_operator.main"}
+TOKEN_DURATION = "24h"  # noqa: S105 (a time, no secret)
+READY_SECONDS = 60.0  # 2 are usual; a busy machine with two cores has needed more
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one program listens: `probe_url` has `/readyz` and `/metrics`."""
+
+    flags: Sequence[object]
+    probe_url: str
+
+
+class Programs:
+    """The two programs beside one cluster; `places` says where they listen."""
+
+    def __init__(self, home: Path, kubectl: Kubectl, places: dict[str, Place]) -> None:
+        self._processes = Processes(home)
+        self._home = home
+        self._kubectl = kubectl
+        self._places = places
+
+    def start(self, name: str) -> None:
+        """Start a program unless it runs."""
+        if self.pid(name) is not None:
+            return
+        kubeconfig = self._write_kubeconfig(name)
+        command = [sys.executable, "-m", MODULES[name], "--kubeconfig", kubeconfig, *self._places[name].flags]
+        self._processes.start(name, command, _environment())
+
+    def stop(self, name: str, *, kill: bool = False) -> None:
+        """End a program with TERM, or at once with KILL, as a crash would."""
+        self._processes.stop([name], kill=kill)
+
+    def pid(self, name: str) -> int | None:
+        """Return the process id of a program that runs."""
+        alive = self._processes.running(name)
+        return alive.pid if alive else None
+
+    def log(self, name: str) -> Path:
+        """Return the file with what a program wrote, over all its starts."""
+        return self._processes.log(name)
+
+    def is_ready(self, name: str) -> bool:
+        """Say whether a program calls itself ready."""
+        try:
+            return bool(self.read(name, "/readyz"))
+        except OSError:
+            return False
+
+    def wait_until_ready(self, name: str, tick: Callable[[], None] = lambda: None) -> None:
+        """Wait until a program is ready; one that stops, or takes too long, is said with the end of its log."""
+        deadline = time.monotonic() + READY_SECONDS
+        while not self.is_ready(name):
+            tick()
+            late = time.monotonic() > deadline
+            if late or self.pid(name) is None:
+                what = f"is not ready within {READY_SECONDS:.0f} s" if late else "stopped"
+                raise ClusterError(f"{self._processes.last_lines(name)}\n{name} {what}, see {self.log(name)}")
+            time.sleep(0.05)
+
+    def read(self, name: str, path: str) -> str:
+        """Return what a program answers on its port for probes and metrics; raises OSError where it does not."""
+        # Its certificate is not checked: what comes back is public, and nothing is sent.
+        context = ssl._create_unverified_context()  # noqa: S323, SLF001
+        url = self._places[name].probe_url + path
+        with urllib.request.urlopen(url, timeout=3, context=context) as answer:  # noqa: S310 (a fixed loopback URL)
+            return str(answer.read().decode()) or "ok"
+
+    def _write_kubeconfig(self, name: str) -> Path:
+        """Write a kubeconfig that holds nothing but a fresh token of the program's ServiceAccount."""
+        view = json.loads(self._kubectl.read("config", "view", "--raw", "--minify", "-o", "json"))
+        account = ("create", "token", name, "-n", NAMESPACE, f"--duration={TOKEN_DURATION}")
+        token = self._kubectl.read(*account).strip()
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": view["clusters"],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": name, "context": {"cluster": view["clusters"][0]["name"], "user": name}}],
+            "current-context": name,
+        }
+        path = self._home / "kubeconfigs" / f"{name}.yaml"
+        write_private(path, json.dumps(config, indent=2) + "\n")
+        return path
+
+
+def _environment() -> dict[str, str]:
+    """Return the caller's environment without what would reach into the programs' settings or their credentials."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("REPRIEVE_", "KUBE"))}
+    return {**kept, "PYTHONUNBUFFERED": "1"}
