@@ -10,6 +10,7 @@ from . import build, kind, kwok, lifecycle, pins, processes, state
 from .errors import ClusterError
 from .progress import Progress
 
+_USABLE = "usable"
 DESCRIPTION = "A real Kubernetes control plane on this machine, with simulated or real nodes, from pinned sources."
 
 
@@ -95,9 +96,21 @@ def _stop(options: argparse.Namespace, _: Progress) -> int:
 
 
 def _build(options: argparse.Namespace, progress: Progress) -> int:
-    for name, path in build.ensure(pins.GROUPS[options.what], progress).items():
+    names = _usable(progress) if options.what == _USABLE else pins.GROUPS[options.what]
+    for name, path in build.ensure(names, progress).items():
         print(f"{name} {path}")
     return 0
+
+
+def _usable(progress: Progress) -> tuple[str, ...]:
+    """Return the programs of all that this machine can run: the control plane, and real nodes if it can carry one."""
+    from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
+
+    obstacle = node.can_run()
+    if obstacle is None:
+        return pins.GROUPS["control-plane"] + pins.GROUPS["node"]
+    progress.say(f"no real node here: {obstacle}; simulated ones serve")
+    return pins.GROUPS["control-plane"]
 
 
 def _bin(_options: argparse.Namespace, _: Progress) -> int:
@@ -125,7 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     stop.add_argument("component", help=parts)
     stop.add_argument("--kill", action="store_true", help="with SIGKILL, as a crash would")
     what = _command(commands, "build", _build, "build programs into the cache; prints their paths")
-    what.add_argument("--what", choices=list(pins.GROUPS), default="control-plane", help="default: %(default)s")
+    what.add_argument(
+        "--what", choices=[_USABLE, *pins.GROUPS], default=_USABLE, help="default: %(default)s: all that runs here"
+    )
     _command(commands, "bin", _bin, "print the directory with the built programs, kubectl among them, to put on PATH")
     load = _command(commands, "load-image", _load_image, "kind only, untried: copy a Docker image to the nodes")
     load.add_argument("image")
