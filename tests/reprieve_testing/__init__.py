@@ -1,0 +1,1 @@
+"""What tests share: builders of objects, fakes that fail if asked, the handle of a real cluster."""

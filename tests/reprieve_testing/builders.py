@@ -1,0 +1,186 @@
+"""Objects as a test says them: `a_pod().in_class(3).marked_by("descheduler").build()`.
+
+Builders are immutable: each method returns another one, so that a table of cases can share a default. A default says
+nothing that a test would want to say: no class, no priority, no owner.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Self
+
+from reprieve_policy import keys
+from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.objects import ObjectMeta, OwnerReference, PodTemplate, Resource, Spec
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+"""The moment at which a test's story begins, unless it says otherwise."""
+
+
+def after(seconds: float) -> datetime:
+    """Return the moment `seconds` after `NOW` (negative: before)."""
+    return NOW + timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """Any object: identity and metadata."""
+
+    resource: Resource
+
+    def build(self) -> Resource:
+        return self.resource
+
+    def named(self, name: str) -> Self:
+        return self._with_metadata(name=name)
+
+    def labelled(self, key: str, value: str) -> Self:
+        return self._with_metadata(labels={**(self.resource.metadata.labels or {}), key: value})
+
+    def annotated(self, key: str, value: str) -> Self:
+        return self._with_metadata(annotations={**(self.resource.metadata.annotations or {}), key: value})
+
+    def being_deleted(self) -> Self:
+        return self._with_metadata(deletionTimestamp="2026-11-21T12:00:00Z")
+
+    def _with_metadata(self, **fields: object) -> Self:
+        metadata = replace(self.resource.metadata, **fields)  # type: ignore[arg-type]  # named by this module only
+        return replace(self, resource=replace(self.resource, metadata=metadata))
+
+
+@dataclass(frozen=True)
+class PodBuilder(_Builder):
+    """A Pod."""
+
+    def in_class(self, preemption_class: int | str) -> Self:
+        return self.labelled(keys.PREEMPTION_CLASS, str(preemption_class))
+
+    def with_checkpoint(self, strategy: str) -> Self:
+        return self.annotated(keys.CHECKPOINT, strategy)
+
+    def with_hint(self, hint: str = "http://:8080/checkpoint") -> Self:
+        return self.annotated(keys.CHECKPOINT_HINT, hint)
+
+    def with_priority(self, priority: int, class_name: str | None = None) -> Self:
+        return self._with_spec(priority=priority, priorityClassName=class_name)
+
+    def in_priority_class(self, name: str) -> Self:
+        return self._with_spec(priorityClassName=name)
+
+    def defended_as(self, priority_class: str) -> Self:
+        return self.annotated(keys.PREEMPTION_PRIORITY_CLASS, priority_class)
+
+    def marked(self) -> Self:
+        return self.labelled(keys.SOFT_EVICTION, "requested")
+
+    def marked_by(self, initiator: str, reason: str = "") -> Self:
+        """Mark it as koord-descheduler does."""
+        document = {"timestamp": "2026-11-21T11:59:58Z", "initiator": initiator, "reason": reason}
+        return self.annotated(keys.KOORDINATOR_SOFT_EVICTION, json.dumps(document))
+
+    def owned_by(self, kind: str, name: str = "owner") -> Self:
+        owner = OwnerReference(apiVersion="batch/v1", kind=kind, name=name, uid=f"uid-of-{name}", controller=True)
+        return self._with_metadata(ownerReferences=(owner,))
+
+    def in_template_of(self, kind: str) -> Resource:
+        """Return a workload of `kind` that makes pods like this one."""
+        template = PodTemplate(
+            metadata=ObjectMeta(labels=self.resource.metadata.labels, annotations=self.resource.metadata.annotations),
+            spec=self.resource.spec,
+        )
+        return Resource(kind=kind, metadata=ObjectMeta(name="workload"), spec=Spec(template=template))
+
+    def _with_spec(self, **fields: object) -> Self:
+        spec = replace(self.resource.spec or Spec(), **fields)  # type: ignore[arg-type]  # named by this module only
+        return replace(self, resource=replace(self.resource, spec=spec))
+
+
+@dataclass(frozen=True)
+class PriorityClassBuilder(_Builder):
+    """A PriorityClass."""
+
+    def worth(self, value: int) -> Self:
+        return replace(self, resource=replace(self.resource, value=value))
+
+    def for_all(self) -> Self:
+        return replace(self, resource=replace(self.resource, globalDefault=True))
+
+    def tolerating(self, *, seconds: str | None = None, below: str | None = None) -> Self:
+        """Set upstream's two annotations, as texts: `seconds` of toleration of preemptors `below` a priority."""
+        said = {keys.TOLERATION_SECONDS: seconds, keys.MINIMUM_PREEMPTABLE_PRIORITY: below}
+        builder = self
+        for name, text in said.items():
+            if text is not None:
+                builder = builder.annotated(keys.TOLERATION_PREFIX + name, text)
+        return builder
+
+    def defended_as(self, priority_class: str) -> Self:
+        return self.annotated(keys.PREEMPTION_PRIORITY_CLASS, priority_class)
+
+    def giving_class(self, preemption_class: int | str) -> Self:
+        return self.annotated(keys.DEFAULT_PREEMPTION_CLASS, str(preemption_class))
+
+
+@dataclass(frozen=True)
+class NamespaceBuilder(_Builder):
+    """A Namespace."""
+
+    def for_workloads(self, workload_type: str) -> Self:
+        return self.annotated(keys.WORKLOAD_TYPE, workload_type)
+
+    def allowing_classes(self, classes: str) -> Self:
+        return self.annotated(keys.ALLOWED_PREEMPTION_CLASSES, classes)
+
+    def giving_class(self, preemption_class: int | str) -> Self:
+        return self.annotated(keys.DEFAULT_PREEMPTION_CLASS, str(preemption_class))
+
+    def enforcing(self, enforcement: str) -> Self:
+        return self.annotated(keys.ENFORCEMENT, enforcement)
+
+
+@dataclass(frozen=True)
+class EvictionBuilder:
+    """The state of a soft eviction of pod `pod-uid`, requested at `NOW`."""
+
+    eviction: Eviction
+
+    def build(self) -> Eviction:
+        return self.eviction
+
+    def in_phase(self, phase: Phase, *, deadline: datetime | None = None) -> Self:
+        return replace(self, eviction=replace(self.eviction, phase=phase, deadline=deadline))
+
+    def hinted(self, *, deadline: datetime, attempt: int = 1) -> Self:
+        """Hinted at `NOW`, not answered yet."""
+        state = replace(self.eviction, phase=Phase.HINTED, hinted_at=NOW, attempt=attempt, deadline=deadline)
+        return replace(self, eviction=state)
+
+    def answered(self, phase: Phase, *, deadline: datetime) -> Self:
+        """Hinted and answered at `NOW`, now in `phase`."""
+        state = replace(self.hinted(deadline=deadline).eviction, phase=phase, answered_at=NOW)
+        return replace(self, eviction=state)
+
+    def with_grace(self, seconds: int) -> Self:
+        return replace(self, eviction=replace(self.eviction, mark_grace_seconds=seconds))
+
+
+def a_pod() -> PodBuilder:
+    """Return a pod that says nothing of itself."""
+    metadata = ObjectMeta(name="pod", namespace="team", uid="pod-uid", creationTimestamp="2026-11-21T09:00:00Z")
+    return PodBuilder(Resource(kind="Pod", metadata=metadata, spec=Spec(priority=0)))
+
+
+def a_priority_class(name: str = "training") -> PriorityClassBuilder:
+    """Return a PriorityClass of value 1000."""
+    return PriorityClassBuilder(Resource(kind="PriorityClass", metadata=ObjectMeta(name=name), value=1000))
+
+
+def a_namespace(name: str = "team") -> NamespaceBuilder:
+    """Return a Namespace without a policy of its own."""
+    return NamespaceBuilder(Resource(kind="Namespace", metadata=ObjectMeta(name=name)))
+
+
+def an_eviction() -> EvictionBuilder:
+    """Return an eviction that was just requested."""
+    state = Eviction(eviction_id="pod-uid-1795262400", phase=Phase.REQUESTED, requested_at=NOW)
+    return EvictionBuilder(state)
