@@ -1,0 +1,6 @@
+"""Unit tests are quick and the same every time: property tests try a fixed, small set of examples, kept nowhere."""
+
+from hypothesis import settings
+
+settings.register_profile("unit", max_examples=60, deadline=None, database=None, derandomize=True)
+settings.load_profile("unit")
