@@ -1,0 +1,88 @@
+"""All that the Secret holds, as one value: which CA signs, which is next, which are trusted, and what is served.
+
+`ca.crt` is what clients must trust and is injected as it stands; its order is signing CA, next CA, retired CAs. A
+retired CA's private key is gone from the Secret; its certificate stays until it expires, and with it every serving
+certificate that it can have signed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from .issue import Credential, parse_credential
+
+CA_CERTIFICATES, CA_KEY = "ca.crt", "ca.key"
+SERVING_CERTIFICATE, SERVING_KEY = "tls.crt", "tls.key"
+NEXT_CA_CERTIFICATE, NEXT_CA_KEY = "next-ca.crt", "next-ca.key"
+KEYS = (CA_CERTIFICATES, CA_KEY, SERVING_CERTIFICATE, SERVING_KEY, NEXT_CA_CERTIFICATE, NEXT_CA_KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A CA, its serving certificate, and what else is trusted while one CA hands over to the next."""
+
+    ca: Credential
+    serving: Credential
+    next_ca: Credential | None = None
+    retired: tuple[x509.Certificate, ...] = ()
+
+    @property
+    def trusted(self) -> tuple[x509.Certificate, ...]:
+        """Every CA that clients must trust, the signing one first."""
+        coming = () if self.next_ca is None else (self.next_ca.certificate,)
+        return (self.ca.certificate, *coming, *self.retired)
+
+    @property
+    def trusted_pem(self) -> bytes:
+        """`trusted` as it is injected into webhook configurations."""
+        return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in self.trusted)
+
+    @property
+    def is_signed_by_ca(self) -> bool:
+        """True where the serving certificate is the signing CA's."""
+        try:
+            self.serving.certificate.verify_directly_issued_by(self.ca.certificate)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+
+def render(bundle: Bundle) -> dict[str, bytes]:
+    """Return the Secret's data."""
+    data = {
+        CA_CERTIFICATES: bundle.trusted_pem,
+        CA_KEY: bundle.ca.key_pem,
+        SERVING_CERTIFICATE: bundle.serving.certificate_pem,
+        SERVING_KEY: bundle.serving.key_pem,
+    }
+    if bundle.next_ca is not None:
+        data |= {NEXT_CA_CERTIFICATE: bundle.next_ca.certificate_pem, NEXT_CA_KEY: bundle.next_ca.key_pem}
+    return data
+
+
+def parse(data: Mapping[str, bytes]) -> Bundle | None:
+    """Return what `render` wrote; `None` where the Secret is empty, incomplete or damaged, so that it is made anew."""
+    try:
+        signing, *others = x509.load_pem_x509_certificates(data[CA_CERTIFICATES])
+        next_ca = None
+        if NEXT_CA_CERTIFICATE in data:
+            next_ca = parse_credential(data[NEXT_CA_CERTIFICATE], data[NEXT_CA_KEY])
+        return Bundle(
+            ca=parse_credential(signing.public_bytes(Encoding.PEM), data[CA_KEY]),
+            serving=parse_credential(data[SERVING_CERTIFICATE], data[SERVING_KEY]),
+            next_ca=next_ca,
+            retired=tuple(other for other in others if next_ca is None or other != next_ca.certificate),
+        )
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def salvage(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:
+    """Return the CAs that a damaged Secret still names: other replicas may serve what they signed."""
+    try:
+        return tuple(x509.load_pem_x509_certificates(data[CA_CERTIFICATES]))
+    except (KeyError, ValueError):
+        return ()

@@ -1,0 +1,66 @@
+"""`caBundle` of Reprieve's own webhook configurations: read, and changed where it differs.
+
+Configurations are found by name alone, so that RBAC can be limited to those names; no other configuration is touched.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from reprieve_policy.objects import ObjectMeta
+from reprieve_runtime.api import JSON_PATCH, Api
+from reprieve_runtime.paths import object_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClientConfig:
+    caBundle: str | None = None  # noqa: N815 - the API's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Webhook:
+    name: str
+    clientConfig: _ClientConfig = field(default_factory=_ClientConfig)  # noqa: N815 - the API's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Configuration:
+    metadata: ObjectMeta
+    webhooks: Sequence[_Webhook] | None = None
+
+
+class WebhookConfigurations:
+    """The `TrustAnchors` of one mutating and one validating configuration, both of one name."""
+
+    def __init__(self, api: Api, name: str) -> None:
+        self._api = api
+        kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+        self._paths = tuple(object_path(kind, None, name) for kind in kinds)
+
+    async def read(self) -> Sequence[bytes]:
+        """Return the `caBundle` of every webhook."""
+        found = [await self._api.get(path, _Configuration) for path in self._paths]
+        return [
+            base64.b64decode(webhook.clientConfig.caBundle or "")
+            for configuration in found
+            for webhook in configuration.webhooks or ()
+        ]
+
+    async def inject(self, trusted_pem: bytes) -> None:
+        """Make every webhook trust exactly `trusted_pem`; nothing is written where all do."""
+        wanted = base64.b64encode(trusted_pem).decode()
+        for path in self._paths:
+            configuration = await self._api.get(path, _Configuration)
+            patch = _patch(configuration.webhooks or (), wanted)
+            if patch:
+                await self._api.patch(path, patch, _Configuration, content_type=JSON_PATCH)
+
+
+def _patch(webhooks: Sequence[_Webhook], wanted: str) -> list[dict[str, str]]:
+    operations = []
+    for index, webhook in enumerate(webhooks):
+        if webhook.clientConfig.caBundle != wanted:
+            # The test refuses the whole patch if webhooks were added or removed since they were read.
+            operations.append({"op": "test", "path": f"/webhooks/{index}/name", "value": webhook.name})
+            operations.append({"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": wanted})
+    return operations

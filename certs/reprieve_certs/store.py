@@ -1,0 +1,71 @@
+"""The one Secret that holds the certificates. It must exist: RBAC can limit reading and changing by name, not creating."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reprieve_policy.objects import ObjectMeta
+from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.paths import object_path
+
+from . import bundle
+from .rotator import Conflict, Stored
+
+_NOT_FOUND, _CONFLICT = 404, 409
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _VersionedMeta(ObjectMeta):
+    resourceVersion: str = ""  # noqa: N815 - the API's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Secret:
+    metadata: _VersionedMeta
+    data: Mapping[str, str] | None = None
+
+
+class MissingSecret(Exception):  # noqa: N818 - what the reader of the log must see
+    """The Secret is not there; the base manifests bring an empty one."""
+
+
+class KubernetesSecret:
+    """A `SecretStore` in the API server; writes only the keys of a bundle, and only over the version that it read."""
+
+    def __init__(self, api: Api, namespace: str, name: str) -> None:
+        self._api = api
+        self._path = object_path("secrets", namespace, name)
+        self._shown = f"{namespace}/{name}"
+
+    async def read(self) -> Stored:
+        """Return the bundle's keys; `MissingSecret` where nobody applied the manifests."""
+        try:
+            return _stored(await self._api.get(self._path, _Secret))
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                raise MissingSecret(f"apply the manifests: there is no Secret {self._shown}") from error
+            raise
+
+    async def write(self, data: Mapping[str, bytes], version: str) -> Stored:
+        """Replace the bundle's keys; `Conflict` where another replica was first."""
+        texts = {key: base64.b64encode(data[key]).decode() if key in data else None for key in bundle.KEYS}
+        body = {"metadata": {"resourceVersion": version}, "data": texts}
+        try:
+            return _stored(await self._api.patch(self._path, body, _Secret))
+        except ApiError as error:
+            if error.status == _CONFLICT:
+                raise Conflict from error
+            raise
+
+
+def _stored(secret: _Secret) -> Stored:
+    data = {key: _decode(text) for key, text in (secret.data or {}).items() if key in bundle.KEYS}
+    return Stored(data, secret.metadata.resourceVersion)
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except binascii.Error:
+        return b""

@@ -1,0 +1,97 @@
+"""The answers to a review, in the API server's form: allowed, denied, patched, each with warnings."""
+
+import base64
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from reprieve_policy.objects import ObjectMeta
+from reprieve_policy.verdict import Change, Verdict
+
+from .review import API_VERSION
+
+_REASONS = {400: "BadRequest", 403: "Forbidden", 429: "TooManyRequests"}
+
+
+class _Cause(msgspec.Struct):
+    reason: str
+    message: str
+    field: str
+
+
+class _Details(msgspec.Struct, rename="camel", omit_defaults=True):
+    causes: list[_Cause]
+    retry_after_seconds: int | None = None
+
+
+class _Status(msgspec.Struct):
+    code: int
+    reason: str
+    message: str
+    details: _Details
+    status: str = "Failure"
+
+
+class _Response(msgspec.Struct, rename="camel", omit_defaults=True):
+    uid: str
+    allowed: bool
+    status: _Status | None = None
+    patch: str | None = None
+    patch_type: str | None = None
+    warnings: Sequence[str] = ()
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    response: _Response
+    api_version: str = API_VERSION
+    kind: str = "AdmissionReview"
+
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def build_verdict(uid: str, verdict: Verdict) -> bytes:
+    """Allow or deny as the rules say; every violation is also a cause."""
+    status = None if verdict.is_allowed else _denial(verdict)
+    return _ENCODE(_Review(_Response(uid, verdict.is_allowed, status, warnings=verdict.warnings)))
+
+
+def build_allowed(uid: str) -> bytes:
+    """Allow, with nothing to say."""
+    return _ENCODE(_Review(_Response(uid, allowed=True)))
+
+
+def build_patched(uid: str, changes: Iterable[Change], metadata: ObjectMeta) -> bytes:
+    """Allow, and change labels and annotations of the object with this metadata."""
+    operations = build_patch(changes, metadata)
+    if not operations:
+        return build_allowed(uid)
+    patch = base64.b64encode(_ENCODE(operations)).decode("ascii")
+    return _ENCODE(_Review(_Response(uid, allowed=True, patch=patch, patch_type="JSONPatch")))
+
+
+def build_patch(changes: Iterable[Change], metadata: ObjectMeta) -> list[dict[str, object]]:
+    """Return the changes as JSON patch. Where the object has no such map, one operation adds it with all its entries."""
+    absent: dict[str, dict[str, str]] = {}
+    operations: list[dict[str, object]] = []
+    for change in changes:
+        path = f"/metadata/{change.field}"
+        if getattr(metadata, change.field) is not None:
+            operations.append({"op": "add", "path": f"{path}/{_escape(change.key)}", "value": change.value})
+        elif path in absent:
+            absent[path][change.key] = change.value
+        else:
+            absent[path] = {change.key: change.value}
+            operations.append({"op": "add", "path": path, "value": absent[path]})
+    return operations
+
+
+def _denial(verdict: Verdict) -> _Status:
+    causes = [_Cause(violation.kind.cause, violation.message, violation.path) for violation in verdict.violations]
+    code = int(verdict.status)
+    return _Status(code, _REASONS[code], verdict.message, _Details(causes))
+
+
+def _escape(key: str) -> str:
+    """Return a map's key as one step of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")

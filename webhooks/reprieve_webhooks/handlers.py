@@ -1,0 +1,70 @@
+"""What a review means: the request, the facts that its rules need, and their verdict as an answer. No HTTP here."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from reprieve_policy.admission import decide_admission
+from reprieve_policy.defaults import decide_defaults
+from reprieve_policy.facts import Facts
+from reprieve_policy.objects import Resource
+
+from . import answer, review
+from .review import Malformed, Request
+
+
+class FactsSource(Protocol):
+    """Cluster knowledge for one request."""
+
+    async def facts_for(self, request: Request, resource: Resource) -> Facts:
+        """Return what rules may know; never a guess: raises where it cannot be known now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A review's answer, and what to count it as."""
+
+    body: bytes
+    kind: str
+    outcome: str
+
+
+ALLOWED, DENIED, PATCHED, WARNED, SKIPPED = "allowed", "denied", "patched", "warned", "skipped"
+
+Handler = Callable[[Request, FactsSource], Awaitable[Answer | Malformed]]
+
+
+async def mutate(request: Request, source: FactsSource) -> Answer | Malformed:
+    """Fill in what nobody said."""
+    resource = _subject(request)
+    if not isinstance(resource, Resource):
+        return resource
+    facts = await source.facts_for(request, resource)
+    changes = decide_defaults(resource, _before(request), facts)
+    outcome = PATCHED if changes else ALLOWED
+    return Answer(answer.build_patched(request.uid, changes, resource.metadata), resource.kind, outcome)
+
+
+async def validate(request: Request, source: FactsSource) -> Answer | Malformed:
+    """Allow or refuse."""
+    resource = _subject(request)
+    if not isinstance(resource, Resource):
+        return resource
+    facts = await source.facts_for(request, resource)
+    verdict = decide_admission(resource, _before(request), facts)
+    allowed = WARNED if verdict.warnings else ALLOWED
+    outcome = allowed if verdict.is_allowed else DENIED
+    return Answer(answer.build_verdict(request.uid, verdict), resource.kind, outcome)
+
+
+def _subject(request: Request) -> Resource | Answer | Malformed:
+    """Return the object to judge, or at once the answer where no rule concerns it."""
+    if not review.concerns_rules(request):
+        return Answer(answer.build_allowed(request.uid), "other", SKIPPED)
+    if request.object is None:
+        return Malformed(f"request.object must not be null where the operation is {request.operation}")
+    return request.object
+
+
+def _before(request: Request) -> Resource | None:
+    return request.old_object if request.operation == "UPDATE" else None

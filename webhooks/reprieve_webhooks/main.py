@@ -1,0 +1,168 @@
+"""`reprieve-webhooks`: watches, certificates and the open port, from start to drained end."""
+
+import asyncio
+import gc
+import ipaddress
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import uvloop
+
+from reprieve_certs import issue
+from reprieve_certs.files import CertificateFiles
+from reprieve_certs.inject import WebhookConfigurations
+from reprieve_certs.issue import ServingNames
+from reprieve_certs.rotator import Rotator
+from reprieve_certs.serving import ServingContext
+from reprieve_certs.store import KubernetesSecret
+from reprieve_runtime import logs
+from reprieve_runtime.api import Api
+from reprieve_runtime.settings import load
+
+from . import listener
+from .cache import ClusterFacts
+from .metrics import Metrics
+from .server import Webhooks
+from .settings import Settings
+
+_LOG = logging.getLogger(__name__)
+_PROGRAM = "reprieve-webhooks"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run until SIGTERM or SIGINT."""
+    settings = load(
+        Settings,
+        program=_PROGRAM,
+        description="Admission webhooks of Reprieve: preemption with notice for Kubernetes.",
+        argv=sys.argv[1:] if argv is None else argv,
+        environ=os.environ,
+    )
+    try:
+        logs.configure(settings.log_format, settings.log_level)
+        names = _serving_names(settings)
+    except ValueError as error:
+        sys.stderr.write(f"{_PROGRAM}: {error}\n")
+        raise SystemExit(2) from None
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, names))
+
+
+class _Program:
+    """The parts that run, and whether they are ready together."""
+
+    def __init__(self, settings: Settings, names: ServingNames, api: Api) -> None:
+        self.metrics = Metrics()
+        self.serving = ServingContext()
+        self.facts = ClusterFacts(
+            api,
+            settings.namespace,
+            settings.policy_config_map,
+            lookup_timeout_seconds=settings.lookup_timeout_seconds,
+            count_policy_error=self.metrics.count_policy_error,
+        )
+        self.certificates = _keeper(settings, names, api, self.serving, self.metrics)
+        self.webhooks = Webhooks(
+            self.facts,
+            self.metrics,
+            self,
+            max_review_bytes=settings.max_review_bytes,
+            read_timeout_seconds=settings.read_timeout_seconds,
+        )
+        self.metrics.watch_expiry("serving", lambda: self.serving.expires_at)
+
+    def missing(self) -> tuple[str, ...]:
+        """Return what a right answer still waits for."""
+        return (() if self.certificates.is_established else ("certificates",)) + self.facts.unsynced
+
+
+async def _serve(settings: Settings, names: ServingNames) -> None:
+    stopped = _stop_signal()
+    api = await Api.connect(settings.kubeconfig, user_agent=_PROGRAM)
+    try:
+        program = _Program(settings, names, api)
+        _serve_probes_meanwhile(program.serving, names)
+        open_port = await listener.listen(
+            program.webhooks,
+            program.serving.listener,
+            address=settings.listen_address,
+            port=settings.listen_port,
+            max_review_bytes=settings.max_review_bytes,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            background = (
+                tasks.create_task(program.facts.run()),
+                tasks.create_task(program.certificates.run(settings.certificate_check_seconds)),
+                tasks.create_task(_settle(program)),
+            )
+            _LOG.info("listening", extra={"address": settings.listen_address, "port": settings.listen_port})
+            await stopped.wait()
+            await _drain(program.webhooks, stopped, settings.drain_seconds)
+            await open_port.cleanup()
+            for task in background:
+                task.cancel()
+    finally:
+        await api.close()
+
+
+def _serve_probes_meanwhile(serving: ServingContext, names: ServingNames) -> None:
+    """Serve a certificate that nobody trusts: probes don't verify, and so learn from the first moment what is missing."""
+    now = datetime.now(UTC)
+    credential = issue.issue_serving(issue.issue_ca(now), names, now)
+    serving.load(credential.certificate_pem, credential.key_pem)
+
+
+async def _settle(program: _Program) -> None:
+    """Once ready, say so, and take what was made so far out of the garbage collector's work."""
+    while program.missing():  # noqa: ASYNC110 - no single event spans the watches and the certificates
+        await asyncio.sleep(0.05)
+    gc.collect()
+    gc.freeze()
+    _LOG.info("ready")
+
+
+async def _drain(webhooks: Webhooks, stopped: asyncio.Event, seconds: float) -> None:
+    """Go on answering while endpoints and load balancers forget this replica; a second signal cuts it short."""
+    webhooks.is_draining = True
+    stopped.clear()
+    _LOG.info("draining", extra={"seconds": seconds})
+    try:
+        async with asyncio.timeout(seconds):
+            await stopped.wait()
+    except TimeoutError:
+        _LOG.info("drained")
+
+
+def _stop_signal() -> asyncio.Event:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def _serving_names(settings: Settings) -> ServingNames:
+    service = f"{settings.service_name}.{settings.namespace}.svc"
+    ips = tuple(ipaddress.ip_address(text) for text in settings.serving_ips)
+    return ServingNames((service, *settings.serving_names), ips)
+
+
+def _keeper(
+    settings: Settings, names: ServingNames, api: Api, serving: ServingContext, metrics: Metrics
+) -> Rotator | CertificateFiles:
+    if settings.cert_dir is not None:
+        return CertificateFiles(settings.cert_dir, serving, count_failure=metrics.count_certificate_error)
+    rotator = Rotator(
+        KubernetesSecret(api, settings.namespace, settings.secret_name),
+        WebhookConfigurations(api, settings.webhook_configuration),
+        serving,
+        names,
+        clock=partial(datetime.now, UTC),
+        count_failure=metrics.count_certificate_error,
+    )
+    metrics.watch_expiry("ca", lambda: rotator.ca_expires_at)
+    return rotator

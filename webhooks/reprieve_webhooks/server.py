@@ -1,0 +1,150 @@
+"""The transport: HTTP in, HTTP out. It bounds size and time of what comes in, and never dies of it.
+
+A review that is understood is answered with 200, whatever the verdict. Everything else (400, 413, 415, 500) is to the API
+server a webhook that failed, and the `failurePolicy` of the configuration decides.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from aiohttp import web
+
+from . import handlers, review
+from .handlers import Answer, FactsSource, Handler
+from .metrics import Metrics
+from .review import Malformed
+
+_LOG = logging.getLogger(__name__)
+_JSON = "application/json"
+_METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+
+Respond = Callable[[web.BaseRequest], Awaitable[web.Response]]
+
+
+class Readiness(Protocol):
+    """Whether the next review would be answered rightly."""
+
+    def missing(self) -> tuple[str, ...]:
+        """Return what is still waited for; empty where ready."""
+
+
+class Webhooks:
+    """The routes, over a source of facts."""
+
+    def __init__(
+        self,
+        facts: FactsSource,
+        metrics: Metrics,
+        readiness: Readiness,
+        *,
+        max_review_bytes: int,
+        read_timeout_seconds: float,
+    ) -> None:
+        self._facts, self._metrics, self._readiness = facts, metrics, readiness
+        self._max_review_bytes, self._read_timeout_seconds = max_review_bytes, read_timeout_seconds
+        self.is_draining = False
+        self._routes: dict[tuple[str, str], Respond] = {
+            ("POST", "/mutate"): self._reviewer("mutate", handlers.mutate),
+            ("POST", "/validate"): self._reviewer("validate", handlers.validate),
+            ("GET", "/healthz"): self._answer_health,
+            ("GET", "/readyz"): self._answer_readiness,
+            ("GET", "/metrics"): self._answer_metrics,
+        }
+
+    async def respond(self, request: web.BaseRequest) -> web.Response:
+        """Answer any request."""
+        respond = self._routes.get((request.method, request.path))
+        response = _text(*self._no_route(request)) if respond is None else await respond(request)
+        if self.is_draining:
+            # The API server keeps connections for long: told so, it opens its next one to another replica.
+            response.force_close()
+        return response
+
+    def _no_route(self, request: web.BaseRequest) -> tuple[int, str]:
+        is_known = any(path == request.path for _, path in self._routes)
+        return (405, "method not allowed") if is_known else (404, "no such path")
+
+    def _reviewer(self, name: str, handle: Handler) -> Respond:
+        duration = self._metrics.duration_of(name)
+
+        async def respond(request: web.BaseRequest) -> web.Response:
+            body = await self._read(request)
+            if isinstance(body, web.Response):
+                return body
+            started = time.perf_counter()
+            answer = await self._answer(name, handle, body)
+            duration.observe(time.perf_counter() - started)
+            return answer
+
+        return respond
+
+    async def _read(self, request: web.BaseRequest) -> bytes | web.Response:
+        if request.content_type != _JSON:
+            return _text(415, f"Content-Type must be {_JSON}")
+        if (request.content_length or 0) > self._max_review_bytes:
+            return self._too_large()
+        if request.content.is_eof():
+            # Nearly always: the whole review came with its head, and a timer would cost more than the read.
+            return await self._read_limited(request)
+        try:
+            async with asyncio.timeout(self._read_timeout_seconds):
+                return await self._read_limited(request)
+        except TimeoutError:
+            return _closing(_text(408, f"the review did not come within {self._read_timeout_seconds:g} s"))
+
+    async def _read_limited(self, request: web.BaseRequest) -> bytes | web.Response:
+        try:
+            return await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return self._too_large()
+        except (web.RequestPayloadError, ConnectionError):
+            return _closing(_text(400, "the review was cut short"))
+
+    def _too_large(self) -> web.Response:
+        return _closing(_text(413, f"a review must not be larger than {self._max_review_bytes} bytes"))
+
+    async def _answer(self, name: str, handle: Handler, body: bytes) -> web.Response:
+        request = review.parse(body)
+        answer: Answer | Malformed
+        if isinstance(request, Malformed):
+            answer = request
+        else:
+            try:
+                answer = await handle(request, self._facts)
+            except Exception:  # noqa: BLE001 - whatever it was is our fault, and the process lives
+                self._count(name, request.kind.kind if review.concerns_rules(request) else "other", "error")
+                _LOG.exception("review failed", extra={"uid": request.uid, "webhook": name})
+                return _text(500, f"internal error at review {request.uid}; see the log")
+        if isinstance(answer, Malformed):
+            self._count(name, "unknown", "malformed")
+            return _text(400, answer.detail)
+        self._count(name, answer.kind, answer.outcome)
+        if _LOG.isEnabledFor(logging.DEBUG):
+            _LOG.debug("review answered", extra={"webhook": name, "kind": answer.kind, "outcome": answer.outcome})
+        return web.Response(body=answer.body, content_type=_JSON)
+
+    def _count(self, name: str, kind: str, outcome: str) -> None:
+        self._metrics.review_counter(name, kind, outcome).inc()
+
+    async def _answer_health(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
+        return _text(200, "ok")
+
+    async def _answer_readiness(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
+        missing = ("draining",) if self.is_draining else self._readiness.missing()
+        return _text(503, f"not ready: {', '.join(missing)}") if missing else _text(200, "ok")
+
+    async def _answer_metrics(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": _METRICS_TYPE})
+
+
+def _text(status: int, sentence: str) -> web.Response:
+    return web.Response(status=status, text=sentence + "\n")
+
+
+def _closing(response: web.Response) -> web.Response:
+    """End the connection after this response: the rest of the request is not waited for."""
+    response.force_close()
+    return response
