@@ -55,12 +55,13 @@ def _namespaces_obstacle() -> str | None:
 
 
 def _cgroup_obstacle() -> str | None:
+    name = f"{PROBE}-{os.getpid()}"
     try:
-        node_kernel.make_cgroups(PROBE)
+        node_kernel.make_cgroups(name)
     except OSError as error:
         return f"no right to make cgroups ({error})"
     finally:
-        node_kernel.remove_cgroups(PROBE)
+        node_kernel.remove_cgroups(name)
     return None
 
 

@@ -21,10 +21,8 @@ from .state import Cluster
 USER = "kwok"  # the audit log then tells these requests, which a kubelet would make, from an administrator's
 POLL_SECONDS = 0.02
 AGAIN_SECONDS = 0.5
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = (
-    10.0,
-    300.0,
-)  # a kubelet's between restarts, doubling; the first restart is at once
+# A kubelet's between restarts, doubling; the first restart is at once.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 300.0
 
 # The process dies with the runner (PR_SET_PDEATHSIG = 1): a killed runner would else leave it to hold its address.
 GUARD = "import ctypes,os,sys; ctypes.CDLL(None).prctl(1,9); os.execvp(sys.argv[1],sys.argv[1:])"
@@ -36,7 +34,7 @@ class Workload:
     def __init__(self, cluster: Cluster, pod: Json, folders: Folders, data: Lookup) -> None:
         self._cluster, self._pod, self._folders, self._data = cluster, pod, folders, data
         self._lost = folders.pod.exists()  # a runner before this one had it
-        self._deleted = threading.Event()
+        self._deleted, self._abandoned = threading.Event(), False
         self._kill_at: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started = now()
@@ -61,7 +59,7 @@ class Workload:
 
     def kill(self) -> None:
         """End the process at once and report nothing: the pod is gone, or the runner ends."""
-        self._kill_at = 0.0
+        self._abandoned, self._kill_at = True, 0.0
         self._deleted.set()
         self._signal_all(signal.SIGKILL)
 
@@ -74,9 +72,13 @@ class Workload:
             started, self._started = self._started, now()
             self._patch_status(procs_pod.restarted_status(self._pod, exit_code, runs, started, self._started))
             exit_code, runs = self._run(), runs + 1
+        if self._abandoned:
+            return
         if not procs_pod.has_ended(self._pod):
             self._patch_status(procs_pod.final_status(self._pod, exit_code, self._started, now()))
         self._deleted.wait()
+        if self._abandoned:
+            return
         metadata = self._pod["metadata"]
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
         self._insist("DELETE", self._path, options)
