@@ -1,0 +1,53 @@
+"""Koordinator's two labels."""
+
+import pytest
+
+from reprieve_policy import keys, koordinator
+from reprieve_policy.verdict import Kind, Violation
+
+PREEMPTIBLE = {
+    "says true": ("true", False, True),
+    "says false": ("false", False, False),
+    "says nothing, and the default is preemptible": (None, False, True),
+    "says nothing, and the default is disabled": (None, True, False),
+    "says true against a disabled default": ("true", True, True),
+    "says nonsense: the default holds": ("yes", True, False),
+}
+
+
+@pytest.mark.parametrize(("label", "disabled", "want"), PREEMPTIBLE.values(), ids=PREEMPTIBLE)
+def test_a_pod_is_preemptible_when_it(*, label: str | None, disabled: bool, want: bool) -> None:
+    labels = {} if label is None else {keys.PREEMPTIBLE: label}
+    assert koordinator.is_preemptible(labels, disable_default_preemptiable=disabled) is want
+
+
+CAN_PREEMPT = {
+    "says true": ("true", None, False, True),
+    "says true against a disabled default": ("true", "Never", True, True),
+    "says false": ("false", "PreemptLowerPriority", False, False),
+    "says nothing, nor its policy": (None, None, False, True),
+    "says nothing, its policy is to preempt": (None, "PreemptLowerPriority", False, True),
+    "says nothing, its policy is never to preempt": (None, "Never", False, False),
+    "says nothing, and the default is disabled": (None, "PreemptLowerPriority", True, False),
+}
+
+
+@pytest.mark.parametrize(("label", "policy", "disabled", "want"), CAN_PREEMPT.values(), ids=CAN_PREEMPT)
+def test_a_pod_can_preempt_when_it(*, label: str | None, policy: str | None, disabled: bool, want: bool) -> None:
+    labels = {} if label is None else {keys.CAN_PREEMPT: label}
+    assert koordinator.can_preempt(labels, policy, disable_default_trigger_preemption=disabled) is want
+
+
+@pytest.mark.parametrize("text", ["True", "1", "yes", "", " true"])
+def test_what_koordinator_would_not_understand_is_refused(text: str) -> None:
+    path = f"metadata.labels[{keys.CAN_PREEMPT}]"
+    want = Violation(path, Kind.UNSUPPORTED, text, 'supported values: "true", "false"')
+    assert koordinator.check_labels({keys.CAN_PREEMPT: text, keys.PREEMPTIBLE: "true"}, "") == (want,)
+
+
+def test_both_labels_are_checked_at_once() -> None:
+    found = koordinator.check_labels({keys.PREEMPTIBLE: "no", keys.CAN_PREEMPT: "no"}, "spec.template.")
+    assert [violation.path for violation in found] == [
+        f"spec.template.metadata.labels[{keys.PREEMPTIBLE}]",
+        f"spec.template.metadata.labels[{keys.CAN_PREEMPT}]",
+    ]
