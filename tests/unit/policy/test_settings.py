@@ -1,0 +1,121 @@
+"""The cluster's policy as a ConfigMap says it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reprieve_policy import settings
+from reprieve_policy.settings import FIELDS, PolicySettings
+from reprieve_policy.verdict import Kind, Violation
+
+ALL = {
+    "classRule": "banded",
+    "defaultPreemptionClass": "5",
+    "disableDefaultPreemptiable": "true",
+    "disableDefaultTriggerPreemption": "false",
+    "podShouldBeDeletedWhenPreempted": "true",
+    "maxPreemptionPriorityLift": "1000",
+    "checkpointTimeout": "5m",
+    "extensionPercent": "25",
+    "maxDeferral": "2m",
+    "gracePeriodCap": "10s",
+    "ceiling": "1h",
+}
+
+
+def test_an_absent_configmap_is_the_specifications_defaults() -> None:
+    found = settings.parse({})
+    assert found == PolicySettings(
+        class_rule="strict",
+        default_class=4,
+        default_preemptible=None,
+        default_can_preempt=None,
+        pod_should_be_deleted_when_preempted=False,
+        max_preemption_priority_lift=0,
+        checkpoint_timeout_seconds=600,
+        extension_percent=50,
+        max_deferral_seconds=300,
+        grace_cap_seconds=30,
+        ceiling_seconds=1800,
+    )
+
+
+def test_every_field_can_be_set() -> None:
+    assert set(ALL) == set(FIELDS)
+    assert {field.attribute for field in FIELDS.values()} == set(PolicySettings.__dataclass_fields__)
+    assert settings.parse(ALL) == PolicySettings(
+        class_rule="banded",
+        default_class=5,
+        default_preemptible=False,
+        default_can_preempt=True,
+        pod_should_be_deleted_when_preempted=True,
+        max_preemption_priority_lift=1000,
+        checkpoint_timeout_seconds=300,
+        extension_percent=25,
+        max_deferral_seconds=120,
+        grace_cap_seconds=10,
+        ceiling_seconds=3600,
+    )
+
+
+def test_what_the_configmap_lacks_comes_from_the_base() -> None:
+    base = PolicySettings(ceiling_seconds=60, default_class=2)
+    assert settings.parse({"ceiling": "2m"}, base) == PolicySettings(ceiling_seconds=120, default_class=2)
+
+
+def test_space_around_a_value_is_a_configmaps_line_end() -> None:
+    assert settings.parse({"ceiling": "2m\n"}) == PolicySettings(ceiling_seconds=120)
+
+
+BAD = {
+    "an unknown rule": ("classRule", "fair", Kind.UNSUPPORTED, 'supported values: "strict", "banded"'),
+    "a class out of range": ("defaultPreemptionClass", "11", Kind.INVALID, "must be between 0 and 10"),
+    "a boolean that Koordinator would not read": (
+        "disableDefaultPreemptiable",
+        "yes",
+        Kind.UNSUPPORTED,
+        'supported values: "true", "false"',
+    ),
+    "a negative lift": (
+        "maxPreemptionPriorityLift",
+        "-1",
+        Kind.INVALID,
+        "must be a whole number between 0 and 2000000000",
+    ),
+    "a share above the whole": ("extensionPercent", "101", Kind.INVALID, "must be a whole number between 0 and 100"),
+    "no number": ("extensionPercent", "half", Kind.INVALID, "must be a whole number between 0 and 100"),
+    "a number without a unit": (
+        "ceiling",
+        "600",
+        Kind.INVALID,
+        'must be a duration in whole hours, minutes and seconds, like "10m", "90s" or "1h30m"',
+    ),
+    "more than a week": ("ceiling", "169h", Kind.INVALID, "must be at most 168h"),
+}
+
+
+@pytest.mark.parametrize(("key", "text", "kind", "detail"), BAD.values(), ids=BAD)
+def test_bad_values_are_refused(key: str, text: str, kind: Kind, detail: str) -> None:
+    assert settings.parse({key: text}) == (Violation(f"data[{key}]", kind, text, detail),)
+
+
+def test_a_key_that_nobody_reads_is_refused() -> None:
+    (found,) = settings.parse({"checkpointTimeOut": "5m"})
+    assert str(found).startswith('data[checkpointTimeOut]: Unsupported value: "checkpointTimeOut": supported keys: ')
+    assert '"checkpointTimeout"' in found.detail
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    found = settings.parse({"classRule": "fair", "ceiling": "1h", "nonsense": "", "maxDeferral": "soon"})
+    assert isinstance(found, tuple)
+    assert [violation.path for violation in found] == ["data[classRule]", "data[nonsense]", "data[maxDeferral]"]
+
+
+# A ConfigMap's keys are letters, digits, `-`, `_` and `.`; its values are any text.
+KEYS = st.sampled_from(sorted(FIELDS)) | st.text("aZ0-_.", min_size=1, max_size=5)
+
+
+@given(st.dictionaries(KEYS, st.text(st.characters(exclude_categories=()), max_size=10)))
+def test_any_configmap_is_either_a_policy_or_violations(data: dict[str, str]) -> None:
+    found = settings.parse(data)
+    assert isinstance(found, PolicySettings) or all(str(violation).isprintable() for violation in found)
