@@ -1,4 +1,4 @@
-"""What can be built, from which pinned Go modules. The versions themselves stand in `pins/*/go.mod` and nowhere else.
+"""What can be built, from which pinned Go modules. The versions themselves stand in the pins' `go.mod` and nowhere else.
 
 A new binary is a new row of BINARIES. Nothing here runs a command.
 """
@@ -12,11 +12,13 @@ from pathlib import Path
 from .errors import ClusterError
 
 PINS = Path(__file__).parent / "pins"
+# Pins whose programs are written beside what uses them; all others stand in PINS.
+ELSEWHERE = {"bench": Path(__file__).parent.parent / "bench" / "peers"}
 
 
 @dataclass(frozen=True)
 class Binary:
-    """One program: the folder under `pins/` that holds its module graph, its module there, and how it is compiled."""
+    """One program: the pin (a folder with a module graph), its module there, and how it is compiled."""
 
     pin: str
     module: str
@@ -43,6 +45,10 @@ def _node(package: str, seconds: int) -> Binary:
     return Binary("node", CONTAINERD, package, seconds, variables=((f"{CONTAINERD}/version.Version", "{version}"),))
 
 
+def _bench(folder: str, seconds: int) -> Binary:
+    return Binary("bench", "sigs.k8s.io/controller-runtime", f"./{folder}", seconds)
+
+
 BINARIES: dict[str, Binary] = {
     "etcd": Binary("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", 40),
     "kube-apiserver": _kubernetes("kube-apiserver", 280),
@@ -66,24 +72,28 @@ BINARIES: dict[str, Binary] = {
         140,
         stamp=KUBERNETES,
     ),
+    "bench-controller-runtime": _bench("controllerruntime", 150),
+    "bench-net-http": _bench("nethttp", 5),
+    "bench-load": _bench("load", 5),
 }
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "control-plane": ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"),
     "node": ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "cni-bridge", "cni-host-local", "pause"),
     "scheduler-plugins": ("kube-scheduler-plugins",),
+    "bench": ("bench-controller-runtime", "bench-net-http", "bench-load"),
 }
 GROUPS["all"] = tuple(dict.fromkeys(name for group in tuple(GROUPS.values()) for name in group))
 
 
 def pin_files(pin: str) -> tuple[Path, Path]:
     """Return the `go.mod` and `go.sum` that fix every source file of a build."""
-    return PINS / pin / "go.mod", PINS / pin / "go.sum"
+    return _folder(pin) / "go.mod", _folder(pin) / "go.sum"
 
 
 def own_sources(binary: Binary) -> list[Path]:
     """Return the Go files of a program that is written here, beside its `go.mod`; none for one from a module."""
-    return sorted((PINS / binary.pin / binary.package).glob("*.go")) if binary.package.startswith(".") else []
+    return sorted((_folder(binary.pin) / binary.package).glob("*.go")) if binary.package.startswith(".") else []
 
 
 def version(binary: Binary) -> str:
@@ -121,3 +131,7 @@ def _kubernetes_version(git_version: str) -> dict[str, str]:
     stamp |= {"gitCommit": "go-module", "gitTreeState": "archive"}
     packages = ("k8s.io/client-go/pkg/version", "k8s.io/component-base/version")
     return {f"{package}.{key}": value for package in packages for key, value in stamp.items()}
+
+
+def _folder(pin: str) -> Path:
+    return ELSEWHERE.get(pin, PINS / pin)
