@@ -90,6 +90,17 @@ class PartialObject:
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
+async def connection_configuration(kubeconfig: Path | None) -> Configuration:
+    """Return where the API server is and how to log in, as the official client reads it; see `Api.connect`."""
+    configuration = Configuration()
+    if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        kubernetes_config.load_incluster_config(client_configuration=configuration)
+    else:
+        path = None if kubeconfig is None else str(kubeconfig)
+        await kubernetes_config.load_kube_config(config_file=path, client_configuration=configuration)
+    return configuration
+
+
 class Api:
     """One connection pool with the credentials of one identity."""
 
@@ -100,13 +111,7 @@ class Api:
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None, *, user_agent: str) -> Self:
         """Use `kubeconfig`, else the pod's own ServiceAccount, else the user's default kubeconfig."""
-        configuration = Configuration()
-        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-            kubernetes_config.load_incluster_config(client_configuration=configuration)
-        else:
-            path = None if kubeconfig is None else str(kubeconfig)
-            await kubernetes_config.load_kube_config(config_file=path, client_configuration=configuration)
-        return cls(ApiClient(configuration), user_agent)
+        return cls(ApiClient(await connection_configuration(kubeconfig)), user_agent)
 
     async def request(
         self,
