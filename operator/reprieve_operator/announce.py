@@ -1,0 +1,129 @@
+"""The story as Kubernetes Events: best effort, bounded, and never in the way of a victim's life.
+
+No Event names the preemptor or the initiator: they may be another tenant's.
+"""
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from reprieve_policy import timestamp
+from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.paths import object_path
+
+from .clock import Clock
+from .metrics import Metrics
+from .pods import VersionedMeta
+
+_log = logging.getLogger(__name__)
+
+CONTROLLER = "reprieve.dev/operator"
+_WAITING_EVENTS = 2000
+_EVENTS_PER_SECOND = 50
+_MAX_NOTE = 1000
+"""Bytes; the API server refuses more than 1,024."""
+
+_NORMAL, _WARNING = "Normal", "Warning"
+REASONS: dict[str, tuple[str, str]] = {
+    "CheckpointRequested": ("Hint", _NORMAL),
+    "CheckpointAcknowledged": ("Wait", _NORMAL),
+    "CheckpointExtended": ("Wait", _NORMAL),
+    "CheckpointDeferred": ("Wait", _NORMAL),
+    "CheckpointSaved": ("Delete", _NORMAL),
+    "CheckpointUnanswered": ("Delete", _WARNING),
+    "CheckpointTimedOut": ("Delete", _WARNING),
+    "CheckpointRefused": ("Delete", _WARNING),
+    "CheckpointAnswerUnreadable": ("Hint", _WARNING),
+    "CheckpointHintByAnnotation": ("Hint", _WARNING),
+    "SoftEvictionDeleting": ("Delete", _NORMAL),
+    "SoftEvictionOvertaken": ("Wait", _WARNING),
+    "SoftEvictionFinished": ("Finish", _NORMAL),
+    "SoftEvictionCancelled": ("Cancel", _NORMAL),
+    "SoftEvictionCompleted": ("Complete", _NORMAL),
+    "SoftEvictionUnreadable": ("Read", _WARNING),
+    "WaitingForFinalizers": ("Wait", _WARNING),
+    "CleanupCeilingReached": ("Release", _WARNING),
+    "PolicyUnreadable": ("Read", _WARNING),
+    "PolicyRead": ("Read", _NORMAL),
+}
+"""Every reason, with what is done next and how bad it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regarding:
+    """What an Event is about."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def pod(cls, metadata: VersionedMeta) -> "Regarding":
+        """Return the pod of this metadata."""
+        return cls("Pod", metadata.namespace or "", metadata.name or "", metadata.uid or "")
+
+
+class Announcer:
+    """Queues Events and writes them one after another."""
+
+    def __init__(self, api: Api, holder: str, metrics: Metrics, clock: Clock) -> None:
+        self._api = api
+        self._holder = holder
+        self._metrics = metrics
+        self._clock = clock
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_WAITING_EVENTS)
+
+    def announce(self, regarding: Regarding, reason: str, note: str) -> None:
+        """Queue one Event; dropped where too many wait."""
+        _log.info("event", extra={"reason": reason, "object": f"{regarding.namespace}/{regarding.name}", "note": note})
+        try:
+            self._queue.put_nowait(self._document(regarding, reason, note))
+        except asyncio.QueueFull:
+            self._metrics.events_dropped.inc()
+
+    async def run(self) -> None:
+        """Write queued Events until cancelled."""
+        while True:
+            await self._write(await self._queue.get())
+            await asyncio.sleep(1 / _EVENTS_PER_SECOND)
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """Write what is still queued, as far as the time allows."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                while not self._queue.empty():
+                    await self._write(self._queue.get_nowait())
+
+    async def _write(self, document: dict[str, Any]) -> None:
+        try:
+            await self._api.post(object_path("events", document["metadata"]["namespace"]), document, dict)
+        except ApiError as error:
+            # A namespace that is being deleted takes no Events.
+            _log.debug("event not written", extra={"error": str(error)})
+
+    def _document(self, regarding: Regarding, reason: str, note: str) -> dict[str, Any]:
+        action, kind = REASONS[reason]
+        about = {"apiVersion": "v1", "kind": regarding.kind, "namespace": regarding.namespace, "name": regarding.name}
+        if regarding.uid:
+            about["uid"] = regarding.uid
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{regarding.name[:200]}.", "namespace": regarding.namespace},
+            "eventTime": _micro_time(self._clock.now()),
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._holder[:128],
+            "action": action,
+            "reason": reason,
+            "regarding": about,
+            "note": note.encode()[:_MAX_NOTE].decode("utf-8", "ignore"),
+            "type": kind,
+        }
+
+
+def _micro_time(moment: datetime) -> str:
+    return timestamp.render(moment.replace(microsecond=moment.microsecond or 1))

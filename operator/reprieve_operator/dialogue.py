@@ -1,0 +1,51 @@
+"""What is known of a hint, as a table: (knowledge x reply) -> knowledge. Nothing is hinted twice for one attempt.
+
+The state on the pod says that a hint is *about to be* sent (it is written first), so an operator that finds such a
+state after a restart does not know whether the workload has heard: it asks before it tells.
+"""
+
+from enum import Enum, auto
+
+from reprieve_policy.eviction import Eviction
+
+from .hints import Heard
+
+
+class Knowledge(Enum):
+    """What this process knows of the current attempt."""
+
+    UNSENT = auto()
+    """Certainly not received: tell."""
+    UNSURE = auto()
+    """Told, outcome unknown: ask."""
+    INHERITED = auto()
+    """Another process meant to tell: ask."""
+    HEARD = auto()
+    """It answered: ask how far it is."""
+    SILENT = auto()
+    """It may have heard and cannot be asked: only time, or an annotation, will tell."""
+    LOST = auto()
+    """The attempt was in vain: the table decides about another."""
+
+
+_ALWAYS = {Heard.ANSWER: Knowledge.HEARD}
+
+_LEARNED: dict[Knowledge, dict[Heard, Knowledge]] = {
+    Knowledge.UNSENT: _ALWAYS | {Heard.UNSURE: Knowledge.UNSURE},
+    Knowledge.UNSURE: _ALWAYS | {Heard.UNKNOWN_THERE: Knowledge.UNSENT, Heard.UNSUPPORTED: Knowledge.SILENT},
+    Knowledge.INHERITED: _ALWAYS
+    | dict.fromkeys((Heard.UNKNOWN_THERE, Heard.UNSUPPORTED, Heard.NOT_RECEIVED), Knowledge.LOST),
+    Knowledge.HEARD: _ALWAYS,
+    Knowledge.SILENT: _ALWAYS,
+    Knowledge.LOST: _ALWAYS,
+}
+
+
+def inherit(state: Eviction) -> Knowledge:
+    """Return what is known of a hint that an earlier process wrote down."""
+    return Knowledge.INHERITED if state.answered_at is None else Knowledge.HEARD
+
+
+def learn(knowledge: Knowledge, heard: Heard) -> Knowledge:
+    """Return what is known after a reply; a reply that says nothing changes nothing."""
+    return _LEARNED[knowledge].get(heard, knowledge)

@@ -1,0 +1,163 @@
+"""Every write to a victim. Each is fenced (only the leader), conditional (uid, mostly resourceVersion) and repeatable.
+
+A conflict says that what was decided on is no longer so: it comes out as `ApiError` 409, and the caller looks again.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from reprieve_policy import contract, eviction, keys, mark
+from reprieve_policy.contract import Request
+from reprieve_policy.eviction import Eviction
+from reprieve_policy.objects import annotations_of, labels_of
+from reprieve_policy.timestamp import render
+from reprieve_runtime.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Api, ApiError
+from reprieve_runtime.paths import object_path
+
+from . import observe
+from .clock import Clock
+from .election import Election
+from .metrics import Metrics
+from .pods import Pod, VersionedMeta
+
+DISRUPTION_REASON = "PreemptionByReprieve"
+_DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
+_NOT_FOUND = 404
+_CONFLICT = 409
+
+Body = dict[str, Any]
+R = TypeVar("R")
+
+
+class Effects:
+    """What the operator does to the cluster."""
+
+    def __init__(self, api: Api, election: Election, metrics: Metrics, clock: Clock) -> None:
+        self._api = api
+        self._election = election
+        self._metrics = metrics
+        self._clock = clock
+
+    async def read(self, namespace: str, name: str, uid: str) -> Pod | None:
+        """Return the pod, `None` where it is gone or another of the same name has taken its place."""
+        try:
+            pod = await self._api.get(object_path("pods", namespace, name), Pod)
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+        return pod if pod.metadata.uid == uid else None
+
+    async def write_state(
+        self, pod: Pod, state: Eviction, request: Request | None, *, begins: bool, hold: bool = False
+    ) -> Pod:
+        """Write label and state in one step, with the request where an annotation carries it."""
+        body = _state(state)
+        if request is not None:
+            body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_request(request)
+        if begins:
+            # An answer to an earlier request must not pass for one to this.
+            body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER] = None
+            if hold and not observe.has_cleanup_finalizer(pod.metadata):
+                body["metadata"]["finalizers"] = [*(pod.metadata.finalizers or ()), keys.CLEANUP_FINALIZER]
+        return await self._patch(pod.metadata, body)
+
+    async def write_finished(self, pod: Pod, state: Eviction) -> None:
+        """Write the last state of a pod that ended by itself, and let go of it."""
+        body = _state(state)
+        _let_go(pod.metadata, body)
+        await self._patch(pod.metadata, body)
+
+    async def write_cancelled(self, pod: Pod, state: Eviction) -> None:
+        """Take every mark away, keep the state as a record, tell a workload that reads annotations, let go."""
+        if observe.has_disruption_target(pod):
+            pod = await self._write_condition(pod, {}, "False", "Reprieve: the soft eviction was cancelled")
+        body = _state(state)
+        body["metadata"]["labels"] = {keys.SOFT_EVICTION: None}
+        if keys.KOORDINATOR_SOFT_EVICTION in labels_of(pod.metadata):
+            body["metadata"]["labels"][keys.KOORDINATOR_SOFT_EVICTION] = None
+        if keys.KOORDINATOR_SOFT_EVICTION in annotations_of(pod.metadata):
+            body["metadata"]["annotations"][keys.KOORDINATOR_SOFT_EVICTION] = None
+        if keys.CHECKPOINT_REQUEST in annotations_of(pod.metadata):
+            body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_cancelled(state.eviction_id)
+        _let_go(pod.metadata, body)
+        await self._patch(pod.metadata, body)
+
+    async def write_disruption(self, pod: Pod, state: Eviction) -> Pod:
+        """Write the state and the condition that Jobs read as "not the pod's fault", together."""
+        return await self._write_condition(pod, _state(state)["metadata"], "True", _DISRUPTION_MESSAGE)
+
+    async def delete(self, pod: Pod, state: Eviction) -> None:
+        """Delete this very pod with the grace that was chosen; one that is gone is what was wanted."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": state.grace_seconds,
+            "preconditions": {"uid": pod.metadata.uid},
+        }
+        path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
+        try:
+            await self._call("delete", lambda: self._api.delete(path, options))
+        except ApiError as error:
+            if error.status not in (_NOT_FOUND, _CONFLICT):
+                raise
+
+    async def let_go(self, metadata: VersionedMeta) -> Pod:
+        """Remove our finalizer; the object may go as far as we are concerned."""
+        body: Body = {"metadata": {}}
+        _let_go(metadata, body)
+        return await self._patch(metadata, body)
+
+    async def request_eviction(self, metadata: VersionedMeta) -> None:
+        """Give a mark in another dialect our label; the watch takes it from there."""
+        await self._patch(metadata, {"metadata": {"labels": {keys.SOFT_EVICTION: mark.REQUESTED}}})
+
+    async def patch_owner(self, path: str, metadata: VersionedMeta, changes: Mapping[str, object]) -> None:
+        """Change the metadata of the controller that will replace a victim."""
+        body = {"metadata": {**changes, "uid": metadata.uid, "resourceVersion": metadata.resourceVersion}}
+        await self._call("patch", lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+
+    async def _patch(self, metadata: VersionedMeta, body: Body) -> Pod:
+        body["metadata"] |= {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
+        path = object_path("pods", metadata.namespace, metadata.name)
+        return await self._call("patch", lambda: self._api.patch(path, body, Pod, content_type=MERGE_PATCH))
+
+    async def _write_condition(self, pod: Pod, metadata: Body, status: str, message: str) -> Pod:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": status,
+            "reason": DISRUPTION_REASON,
+            "message": message,
+            "lastTransitionTime": render(self._clock.now().replace(microsecond=0)),
+        }
+        precondition = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resourceVersion}
+        body = {"metadata": metadata | precondition, "status": {"conditions": [condition]}}
+        path = object_path("pods", pod.metadata.namespace, pod.metadata.name, "status")
+        return await self._call("patch", lambda: self._api.patch(path, body, Pod, content_type=STRATEGIC_MERGE_PATCH))
+
+    async def _call(self, verb: str, call: Callable[[], Awaitable[R]]) -> R:
+        """Make one write, if this replica may, and count what came of it."""
+        self._election.check()
+        try:
+            result = await call()
+        except ApiError as error:
+            self._metrics.api_calls.labels(verb, str(error.status or "unreachable")).inc()
+            raise
+        self._metrics.api_calls.labels(verb, "ok").inc()
+        return result
+
+
+def _state(state: Eviction) -> Body:
+    return {
+        "metadata": {
+            "labels": {keys.SOFT_EVICTION: state.phase.value},
+            "annotations": {keys.EVICTION: eviction.render(state)},
+        }
+    }
+
+
+def _let_go(metadata: VersionedMeta, body: Body) -> None:
+    if observe.has_cleanup_finalizer(metadata):
+        # A merge patch replaces lists; the resourceVersion in it keeps others' finalizers safe.
+        body["metadata"]["finalizers"] = list(metadata.finalizers or ())
+        body["metadata"]["finalizers"].remove(keys.CLEANUP_FINALIZER)

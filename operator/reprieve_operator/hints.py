@@ -1,0 +1,142 @@
+"""Calls to workloads over HTTP: one POST to ask, GETs to ask how far it is. What a reply means is `dialogue`'s business.
+
+A workload is not trusted: no redirects, no proxies, no credentials, bounded size and time.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from reprieve_policy import contract
+from reprieve_policy.contract import Answer, AnswerState, Request
+from reprieve_policy.verdict import Violation
+
+_CONNECT_SECONDS = 2.0
+_MAX_CALLS: Final = 200
+"""Calls at once. Without a limit, a thousand victims that time out together use up the file descriptors."""
+_HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "reprieve-operator"}
+
+
+class Heard(Enum):
+    """What came back."""
+
+    ANSWER = auto()
+    UNKNOWN_THERE = auto()
+    """The workload says that it has no such request."""
+    UNSUPPORTED = auto()
+    """It cannot be asked how far it is."""
+    NOT_RECEIVED = auto()
+    """No connection, or the request was refused: it was certainly not accepted."""
+    UNSURE = auto()
+    """The request may have been received: a time-out, a broken connection, a server's error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One call's result."""
+
+    heard: Heard
+    answer: Answer | None = None
+    detail: str = ""
+    """What went wrong on the way, for the log."""
+    complaint: str = ""
+    """What is wrong with a document that was meant as an answer, for its author."""
+
+
+class HintLine:
+    """The connections to workloads, apart from those to the API server: no credentials ever come near them."""
+
+    def __init__(self) -> None:
+        # Without closing each connection, a poll on one that the workload had just closed would look like a lost hint.
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=_HEADERS, trust_env=False, auto_decompress=False, cookie_jar=_no_cookies()
+        )
+        self._calls = asyncio.Semaphore(_MAX_CALLS)
+
+    async def post(self, url: URL, request: Request, timeout_seconds: float) -> Reply:
+        """Ask for a checkpoint."""
+        body = contract.render_request(request)
+        reply = await self._call("POST", url, body, timeout_seconds)
+        if isinstance(reply, Reply):
+            return reply
+        status, text = reply
+        if status >= 500:
+            return Reply(Heard.UNSURE, detail=f"answered {status}")
+        if status >= 300:
+            return Reply(Heard.NOT_RECEIVED, detail=f"answered {status}")
+        answer = contract.parse_answer(text, "answer")
+        if isinstance(answer, Violation):
+            return Reply(Heard.ANSWER, contract.BARE_ACCEPTANCE, complaint=_complaint(text, answer))
+        if not _knows(answer, request.eviction_id):
+            return Reply(Heard.UNSURE, detail="answered for another request")
+        return Reply(Heard.ANSWER, answer)
+
+    async def get(self, url: URL, eviction_id: str, timeout_seconds: float) -> Reply:
+        """Ask how far it is; without effect on the workload."""
+        reply = await self._call("GET", url, None, timeout_seconds)
+        if isinstance(reply, Reply):
+            return reply
+        status, text = reply
+        if status >= 500 and status != 501:
+            return Reply(Heard.UNSURE, detail=f"answered {status}")
+        if status >= 300:
+            return Reply(Heard.UNSUPPORTED, detail=f"answered {status}")
+        answer = contract.parse_answer(text, "answer")
+        if isinstance(answer, Violation):
+            return Reply(Heard.UNSUPPORTED, complaint=_complaint(text, answer))
+        if not _knows(answer, eviction_id):
+            return Reply(Heard.UNKNOWN_THERE)
+        return Reply(Heard.ANSWER, answer)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def _call(self, method: str, url: URL, body: str | None, timeout_seconds: float) -> Reply | tuple[int, bytes]:
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=min(_CONNECT_SECONDS, timeout_seconds))
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            async with (
+                self._calls,
+                self._session.request(
+                    method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+                ) as response,
+            ):
+                return response.status, await _read(response)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return Reply(Heard.NOT_RECEIVED, detail=_sentence(error))
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            return Reply(Heard.UNSURE, detail=_sentence(error))
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Read at most one byte more than an answer may have, so that too long is seen as too long."""
+    text = bytearray()
+    while len(text) <= contract.MAX_ANSWER:
+        chunk = await response.content.read(contract.MAX_ANSWER + 1 - len(text))
+        if not chunk:
+            break
+        text += chunk
+    return bytes(text)
+
+
+def _knows(answer: Answer, eviction_id: str) -> bool:
+    return answer.state is not AnswerState.IDLE and answer.is_about(eviction_id)
+
+
+def _complaint(text: bytes, violation: Violation) -> str:
+    """Say what is wrong with an answer that was meant to be one; a plain handler's `ok` is no mistake."""
+    return f"{violation.path}: {violation.detail}" if text.lstrip().startswith(b"{") else ""
+
+
+def _no_cookies() -> aiohttp.DummyCookieJar:
+    return aiohttp.DummyCookieJar()
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,296 @@
+"""One victim, from mark to end: observe, decide, perform, wait. Thin: what follows from what is `life.decide`'s.
+
+A keeper holds no state that matters: whatever it knows beyond the pod (what this process has told the workload, since
+when others hold the object) may be lost at any instant.
+"""
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+
+from yarl import URL
+
+from reprieve_policy import checkpoint, keys, life
+from reprieve_policy.contract import Answer, AnswerState
+from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.life import Decision
+from reprieve_policy.verdict import Violation
+from reprieve_runtime.api import ApiError
+
+from . import addresses, observe, story
+from .announce import Regarding
+from .asking import Asking
+from .ending import Ending
+from .pods import Pod
+from .tools import Tools
+
+_log = logging.getLogger(__name__)
+
+_LOOK_AGAIN = (404, 409)
+_HOPELESS = (400, 403, 422)
+_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.2, 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """Which pod: a name alone may be another pod's tomorrow."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Keeper:
+    """The task of one victim."""
+
+    def __init__(self, victim: Victim, tools: Tools) -> None:
+        self.victim = victim
+        self.phase = Phase.REQUESTED
+        self._tools = tools
+        self._changed = asyncio.Event()
+        self._asking = Asking(tools.line, tools.settings, tools.clock, self._changed.set)
+        self._ending = Ending(tools)
+        self._pod: Pod | None = None
+        self._must_look = False
+        self._looked_at = tools.clock.monotonic()
+        self._last: Eviction | None = None
+        self._deleted_version: str | None = None
+        self._complaint = ""
+        self._failures = 0
+        self._is_done = False
+
+    @property
+    def is_stuck(self) -> bool:
+        """True where the victim is there long after its grace was over."""
+        return self._ending.is_stuck(self._pod)
+
+    def see(self, pod: Pod) -> None:
+        """Take in what a watch saw, unless it is older than what is known."""
+        if self._pod is None or _version(pod) >= _version(self._pod):
+            self._pod = pod
+            self._looked_at = self._tools.clock.monotonic()
+        self._changed.set()
+
+    def look(self) -> None:
+        """Look at the pod itself: an event said that it left the watch, or one may have been missed."""
+        self._must_look = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Keep the victim until it needs no keeping."""
+        try:
+            while not self._is_done:
+                self._changed.clear()
+                try:
+                    pause = await self._turn()
+                    self._failures = 0
+                except ApiError as error:
+                    pause = self._recover(error)
+                await self._sleep(pause)
+        finally:
+            await self._asking.close()
+
+    async def _sleep(self, seconds: float) -> None:
+        if self._is_done or seconds <= 0:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _turn(self) -> float:
+        """Do what is to be done now; return the seconds until the next turn, should nothing happen before."""
+        pod = await self._observe()
+        if pod is None:
+            return self._vanished()
+        state, begins = self._state(pod)
+        if state is None or state.phase in life.TERMINAL:
+            self._is_done = True
+            return 0.0
+        self._last, self.phase = state, state.phase
+        if state.phase is Phase.TERMINATING:
+            return await self._terminate(pod, state)
+        answer = None if begins else self._answer(pod, state)
+        seen = observe.see(pod, state, answer, hint_was_lost=self._asking.hint_was_lost)
+        settings, now = self._tools.policy.current, self._tools.clock.now()
+        if self._asking_goes_on(pod, state, seen):
+            return self._ask(pod, state)
+        decision = life.decide(state, seen, observe.plan_of(pod, settings), settings, now)
+        if decision.moves:
+            pause = await self._follow(pod, decision, begins=begins)
+            self._asking.forget_answer(answer)
+            return pause
+        self._asking.forget_answer(answer)
+        if self._asking.hint_was_lost:
+            self._asking.give_up_attempts()
+        return self._ask(pod, state)
+
+    async def _observe(self) -> Pod | None:
+        elapsed = self._tools.clock.monotonic() - self._looked_at
+        if self._must_look or self._pod is None or elapsed >= self._tools.settings.resync_interval_seconds:
+            self._pod = await self._tools.effects.read(self.victim.namespace, self.victim.name, self.victim.uid)
+            self._must_look = False
+            self._deleted_version = None
+            self._looked_at = self._tools.clock.monotonic()
+        return self._pod
+
+    def _state(self, pod: Pod) -> tuple[Eviction | None, bool]:
+        """Return the state that the pod carries, or the first one where a mark has no state yet."""
+        state = observe.state_of(pod.metadata)
+        if observe.is_alive(state):
+            return state, False
+        begun = observe.begin(pod, self._tools.clock.now())
+        return begun or state, begun is not None
+
+    def _answer(self, pod: Pod, state: Eviction) -> Answer | None:
+        """Return what the workload says: over HTTP, else in its annotation."""
+        self._complain(pod, self._asking.complaint)
+        if self._asking.answer is not None:
+            return self._asking.answer
+        written = observe.answer_of(pod)
+        if isinstance(written, Violation):
+            self._complain(pod, f"{written.path}: {written.detail}")
+            return None
+        if written is None or written.state is AnswerState.IDLE or not written.is_about(state.eviction_id):
+            return None
+        return written
+
+    def _complain(self, pod: Pod, complaint: str) -> None:
+        if complaint and complaint != self._complaint:
+            self._complaint = complaint
+            note = f"the workload's answer cannot be read: {complaint}"
+            self._tools.announcer.announce(Regarding.pod(pod.metadata), "CheckpointAnswerUnreadable", note)
+
+    def _asking_goes_on(self, pod: Pod, state: Eviction, seen: life.Seen) -> bool:
+        """True where the deadline has come, but the workload has not had its last word yet."""
+        if not seen.is_marked or seen.is_being_deleted or seen.containers_ended or seen.answer or seen.hint_was_lost:
+            return False
+        now = self._tools.clock.now()
+        if state.deadline is None or now < state.deadline or not isinstance(self._url(pod), URL):
+            return False
+        return self._asking.is_calling or self._asking.is_last_word_due(state, now)
+
+    def _url(self, pod: Pod) -> URL | str | None:
+        """Return where the workload is called; a reason where it cannot be; `None` where it wants an annotation."""
+        hint = observe.plan_of(pod, self._tools.policy.current).hint
+        if not isinstance(hint, checkpoint.HttpHint):
+            return None
+        return addresses.hint_url(pod, hint, allow_loopback=self._tools.settings.allow_loopback_pod_ips)
+
+    def _ask(self, pod: Pod, state: Eviction) -> float:
+        """Call the workload where it is called, and return how long there is nothing else to do."""
+        resync = self._tools.settings.resync_interval_seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        now = self._tools.clock.now()
+        wake = life.next_wake(state)
+        until_deadline = resync if wake is None else (wake - now).total_seconds()
+        url = self._url(pod)
+        if not isinstance(url, URL) or not life.is_waiting(state.phase):
+            return max(0.01, min(resync, until_deadline))
+        request = observe.request_of(pod, state, self._tools.policy.current)
+        pause = self._asking.proceed(url, state, request, now)
+        if self._asking.is_calling:
+            return resync
+        return max(0.01, min(resync, pause, until_deadline))
+
+    async def _follow(self, pod: Pod, decision: Decision, *, begins: bool) -> float:
+        """Perform what was decided; only what is written is announced and counted."""
+        state, effects = decision.eviction, self._tools.effects
+        if state.phase is Phase.TERMINATING:
+            return await self._terminate(pod, state, decision)
+        if state.phase is Phase.CANCELLED:
+            await effects.write_cancelled(pod, state)
+        elif state.phase is Phase.FINISHED:
+            await effects.write_finished(pod, state)
+        else:
+            await self._write_waiting(pod, state, begins=begins)
+            if any(move.to is Phase.HINTED for move in decision.moves):
+                self._asking.begin_attempt()
+        self._written(pod, decision)
+        return 0.0
+
+    async def _write_waiting(self, pod: Pod, state: Eviction, *, begins: bool) -> None:
+        """Write a phase in which the workload has time, with the request where an annotation carries it."""
+        url, request = self._url(pod), None
+        if not isinstance(url, URL):
+            request = observe.request_of(pod, state, self._tools.policy.current)
+        hold = self._tools.settings.cleanup_finalizer
+        self.see(await self._tools.effects.write_state(pod, state, request, begins=begins, hold=hold))
+        if begins and isinstance(url, str):
+            note = f"{url}, so the hint is in annotation {keys.CHECKPOINT_REQUEST} instead"
+            self._tools.announcer.announce(Regarding.pod(pod.metadata), "CheckpointHintByAnnotation", note)
+
+    async def _terminate(self, pod: Pod, state: Eviction, decision: Decision | None = None) -> float:
+        """Bring the victim to its end: ledger, condition, DELETE, then wait for whoever holds the object."""
+        moved, resync = decision or Decision(state), self._tools.settings.resync_interval_seconds
+        if pod.metadata.deletionTimestamp is not None:
+            return await self._wait_for_end(pod, moved)
+        if pod.metadata.resourceVersion == self._deleted_version:
+            return resync  # Deleted, but the watch has not told yet.
+        await self._record(pod, state)
+        marked = await self._tools.effects.write_disruption(pod, state)
+        self.see(marked)
+        self._written(pod, moved)
+        await self._tools.effects.delete(marked, state)
+        self._deleted_version = marked.metadata.resourceVersion
+        self._tools.tally.deleted(marked, state)
+        return resync
+
+    async def _wait_for_end(self, pod: Pod, moved: Decision) -> float:
+        if moved.moves:
+            pod = await self._tools.effects.write_state(pod, moved.eviction, None, begins=False)
+            self.see(pod)
+            self._written(pod, moved)
+        pause = self._ending.wait(pod)
+        if self._ending.may_let_go(pod):
+            self.see(await self._tools.effects.let_go(pod.metadata))
+        return pause
+
+    async def _record(self, pod: Pod, state: Eviction) -> None:
+        plan = observe.plan_of(pod, self._tools.policy.current)
+        if plan.requeue is checkpoint.Requeue.NEVER:
+            return
+        try:
+            await self._tools.ledger.record(pod, state, self._tools.clock.now())
+        except ApiError as error:
+            # A right that we lack comes with no retry: what is inherited is lost, but the victim must go.
+            if error.status not in _HOPELESS:
+                raise
+            _log.error("ledger not written", extra={"pod": pod.metadata.key, "error": str(error)})
+
+    def _written(self, pod: Pod, decision: Decision) -> None:
+        self._last, self.phase = decision.eviction, decision.eviction.phase
+        self._tools.tally.moved(pod, decision)
+
+    def _vanished(self) -> float:
+        self._is_done = True
+        if self._last is not None:
+            gone = life.Seen(is_gone=True)
+            settings = self._tools.policy.current
+            plan = checkpoint.read_leniently({}, settings)
+            decision = life.decide(self._last, gone, plan, settings, self._tools.clock.now())
+            about = Regarding("Pod", self.victim.namespace, self.victim.name, self.victim.uid)
+            self._tools.announcer.announce(about, *story.completed(decision.eviction))
+        return 0.0
+
+    def _recover(self, error: ApiError) -> float:
+        """Return how long to wait after a call that failed: not at all where only our picture was old."""
+        self._must_look = True
+        self._failures += 1
+        backoff = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 10))
+        if error.status in _LOOK_AGAIN:
+            return 0.0 if self._failures == 1 else backoff * random.uniform(0.1, 0.5)  # noqa: S311 - jitter
+        level = logging.ERROR if error.status in _HOPELESS else logging.WARNING
+        _log.log(
+            level, "call failed", extra={"pod": f"{self.victim.namespace}/{self.victim.name}", "error": str(error)}
+        )
+        asked = error.retry_after_seconds or 0
+        self._changed.clear()
+        return max(asked, backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+
+
+def _version(pod: Pod) -> int:
+    """Return the resourceVersion as the number that it is on every API server since 1.35."""
+    text = pod.metadata.resourceVersion
+    return int(text) if text.isdigit() else 0

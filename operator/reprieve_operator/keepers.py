@@ -1,0 +1,79 @@
+"""All victims of this term: one keeper each, begun by what the watch and the sweep see."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+
+from . import observe
+from .election import NotLeading
+from .keeper import Keeper, Victim
+from .pods import Pod, VersionedMeta
+from .tools import Tools
+
+_log = logging.getLogger(__name__)
+
+
+class Keepers:
+    """Keepers by the uid of their victim."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._keepers: dict[str, Keeper] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def __contains__(self, uid: str | None) -> bool:
+        return uid in self._keepers
+
+    def see(self, event_type: str | None, pod: Pod) -> None:
+        """Take in one event of the watch. DELETED there may mean that the pod left the selection: a look decides."""
+        uid = pod.metadata.uid or ""
+        needs_keeping = observe.is_requested(pod.metadata) or observe.is_alive(observe.state_of(pod.metadata))
+        if uid not in self._keepers and not needs_keeping:
+            return
+        keeper = self._keeper(pod.metadata)
+        if event_type == "DELETED":
+            keeper.look()
+        else:
+            keeper.see(pod)
+
+    def look_at(self, metadata: VersionedMeta) -> None:
+        """Have a pod looked at that no event told of."""
+        self._keeper(metadata).look()
+
+    def by_phase(self) -> Mapping[str, int]:
+        """Return the number of victims in each phase that has any."""
+        return Counter(keeper.phase.value for keeper in self._keepers.values())
+
+    def stuck(self) -> int:
+        """Return the number of victims that are there long after their grace."""
+        return sum(keeper.is_stuck for keeper in self._keepers.values())
+
+    async def close(self) -> None:
+        """End all keepers; the victims' states are on the pods."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _keeper(self, metadata: VersionedMeta) -> Keeper:
+        uid = metadata.uid or ""
+        if uid not in self._keepers:
+            victim = Victim(metadata.namespace or "", metadata.name or "", uid)
+            self._keepers[uid] = Keeper(victim, self._tools)
+            task = asyncio.create_task(self._keepers[uid].run(), name=f"keeper of {uid}")
+            self._tasks[uid] = task
+            task.add_done_callback(lambda done: self._ended(uid, done))
+        return self._keepers[uid]
+
+    def _ended(self, uid: str, task: "asyncio.Task[None]") -> None:
+        keeper = self._keepers.pop(uid)
+        del self._tasks[uid]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not isinstance(error, NotLeading):
+            # The sweep finds the victim again; a keeper that fails at once on each event would loop.
+            _log.error(
+                "keeper failed", exc_info=error, extra={"pod": f"{keeper.victim.namespace}/{keeper.victim.name}"}
+            )

@@ -1,0 +1,70 @@
+"""The program `reprieve-operator`: starts the parts, ends them in order."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+
+from reprieve_runtime import logs
+from reprieve_runtime.api import Api
+
+from . import settings as options
+from .clock import Clock
+from .metrics import Metrics
+from .server import Server
+from .settings import OperatorSettings
+from .term import Terms
+
+_log = logging.getLogger(__name__)
+USER_AGENT = "reprieve-operator"
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT; ends with 0 then, with 1 where it cannot go on."""
+    settings = options.read(sys.argv[1:], os.environ)
+    logs.configure(settings.log_format, settings.log_level)
+    # kopf says at INFO, for each event of each pod, that the handler succeeded.
+    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
+    try:
+        asyncio.run(run(settings))
+    except OSError as error:
+        _log.critical("cannot run", extra={"error": str(error)})
+        raise SystemExit(1) from error
+
+
+async def run(settings: OperatorSettings) -> None:
+    """Serve, compete, lead; returns after a signal."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    metrics = Metrics()
+    api = await Api.connect(settings.kubeconfig, user_agent=USER_AGENT)
+    terms = Terms(api, settings, Clock(), metrics)
+    server = Server(metrics, lambda: terms.policy.reflector.is_synced)
+    await server.start(settings.listen_address, settings.listen_port)
+    work = [
+        asyncio.create_task(terms.policy.reflector.run(), name="policy"),
+        asyncio.create_task(terms.election.run(terms.lead), name="election"),
+    ]
+    stopping = asyncio.create_task(stop.wait(), name="signals")
+    try:
+        await asyncio.wait([stopping, *work], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        _log.info("stopping")
+        for task in (stopping, *work):
+            task.cancel()
+        # The first that failed by itself is the reason why the program ends.
+        results = await asyncio.gather(*work, return_exceptions=True)
+        await server.stop()
+        await api.close()
+    failures = [result for result in results if isinstance(result, Exception)]
+    if failures:
+        raise failures[0]
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

@@ -1,0 +1,87 @@
+"""What an SRE can graph. No label names a pod: their number must not grow with the number of victims."""
+
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+_CHECKPOINT_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 900, 1800)
+"""Seconds, up to the ceiling's default of 30 minutes."""
+
+
+class Metrics:
+    """All metrics of the operator, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.preemptions = Counter(
+            "reprieve_preemptions",
+            "Victims deleted, by how their checkpoint ended",
+            ["namespace", "reason"],
+            registry=self.registry,
+        )
+        self.checkpoint_seconds = Histogram(
+            "reprieve_preemption_checkpoint_duration_seconds",
+            "From the first hint to the acknowledged checkpoint",
+            buckets=_CHECKPOINT_BUCKETS,
+            registry=self.registry,
+        )
+        self.failed_checkpoints = Counter(
+            "reprieve_preemption_failed_checkpoint",
+            "Victims deleted without the checkpoint that they should have made",
+            ["namespace", "reason"],
+            registry=self.registry,
+        )
+        self.extensions = Counter(
+            "reprieve_preemption_extensions", "Deadlines extended, once a victim", registry=self.registry
+        )
+        self.deferrals = Counter(
+            "reprieve_preemption_deferrals", "Deferrals that workloads asked for and got", registry=self.registry
+        )
+        self.cancellations = Counter(
+            "reprieve_preemption_cancellations", "Marks taken back in time", registry=self.registry
+        )
+        self.api_calls = Counter(
+            "reprieve_api_calls",
+            "Calls to the API server about victims, by what came of them",
+            ["verb", "outcome"],
+            registry=self.registry,
+        )
+        self.events_dropped = Counter(
+            "reprieve_events_dropped", "Events not written, because there were too many", registry=self.registry
+        )
+        self.policy_is_good = Gauge(
+            "reprieve_policy_is_good",
+            "0 while the ConfigMap cannot be read and the last good one holds",
+            registry=self.registry,
+        )
+        self.policy_is_good.set(1)
+        self.leader = Gauge("reprieve_leader", "1 while this replica leads", registry=self.registry)
+        self.last_event_at = Gauge(
+            "reprieve_watch_last_event_timestamp_seconds",
+            "When the watch last told of a victim",
+            registry=self.registry,
+        )
+        self.last_sweep_at = Gauge(
+            "reprieve_last_sweep_timestamp_seconds", "When all pods were last looked at", registry=self.registry
+        )
+
+    def show_victims(self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int]) -> None:
+        """Count victims when asked, from who keeps them."""
+        self.registry.register(_Victims(by_phase, stuck))
+
+
+class _Victims(Collector):
+    def __init__(self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int]) -> None:
+        self._by_phase = by_phase
+        self._stuck = stuck
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """Return both gauges as of now."""
+        victims = GaugeMetricFamily("reprieve_preemption_victims", "Victims being handled", labels=["phase"])
+        for phase, count in self._by_phase().items():
+            victims.add_metric([phase], count)
+        stuck = GaugeMetricFamily("reprieve_stuck_victims", "Victims that are still there long after their grace")
+        stuck.add_metric([], self._stuck())
+        return [victims, stuck]

@@ -1,0 +1,132 @@
+"""What the pod's object says, in the words of the victim's life. No I/O."""
+
+from datetime import datetime
+
+from reprieve_policy import checkpoint, contract, eviction, keys, life, mark, preemption_class, timestamp
+from reprieve_policy.checkpoint import Plan, Strategy
+from reprieve_policy.contract import Answer
+from reprieve_policy.eviction import Eviction, Source
+from reprieve_policy.objects import annotations_of, labels_of
+from reprieve_policy.settings import PolicySettings
+from reprieve_policy.verdict import Violation, annotation_path
+
+from .pods import Pod, VersionedMeta
+
+_DEFAULT_GRACE_SECONDS = 30
+"""Kubernetes' own default; the API server fills it in."""
+_ENDED = ("Succeeded", "Failed")
+
+
+def state_of(metadata: VersionedMeta) -> Eviction | None:
+    """Return the state that the pod carries; one that cannot be read counts as none."""
+    text = annotations_of(metadata).get(keys.EVICTION)
+    return None if text is None else eviction.parse(text)
+
+
+def is_alive(state: Eviction | None) -> bool:
+    """True where an eviction has begun and is not over."""
+    return state is not None and state.phase not in life.TERMINAL
+
+
+def is_requested(metadata: VersionedMeta) -> bool:
+    """True where our label asks for an eviction."""
+    return labels_of(metadata).get(keys.SOFT_EVICTION) == mark.REQUESTED
+
+
+def begin(pod: Pod, now: datetime) -> Eviction | None:
+    """Return the first state of a pod that was just marked; `None` where it is not, or where the mark is unreadable."""
+    if not is_requested(pod.metadata):
+        return None
+    found = mark.read(labels_of(pod.metadata), annotations_of(pod.metadata))
+    if not isinstance(found, mark.Mark):
+        return None
+    source = Source.KOORDINATOR if _has_koordinator_mark(pod.metadata) else Source.LABEL
+    return life.begin(found, source, pod.metadata.uid or "", now)
+
+
+def is_marked(metadata: VersionedMeta, source: Source) -> bool:
+    """True until somebody takes the mark back: our label, or the dialect's own mark that asked."""
+    is_labelled = keys.SOFT_EVICTION in labels_of(metadata)
+    return is_labelled and (source is not Source.KOORDINATOR or _has_koordinator_mark(metadata))
+
+
+def see(pod: Pod, state: Eviction, answer: Answer | None, *, hint_was_lost: bool) -> life.Seen:
+    """Return what is seen of a pod that exists."""
+    grace = pod.spec.terminationGracePeriodSeconds
+    return life.Seen(
+        is_marked=is_marked(pod.metadata, state.source),
+        is_being_deleted=pod.metadata.deletionTimestamp is not None,
+        containers_ended=pod.status.phase in _ENDED,
+        pod_grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else grace,
+        answer=answer,
+        hint_was_lost=hint_was_lost,
+    )
+
+
+def plan_of(pod: Pod, settings: PolicySettings) -> Plan:
+    """Return what will be done with this pod. One that has not started has nothing to save, and nobody to tell."""
+    plan = checkpoint.read_leniently(annotations_of(pod.metadata), settings)
+    if pod.status.phase != "Pending":
+        return plan
+    return Plan(
+        strategy=Strategy.NONE,
+        hint=plan.hint,
+        timeout_seconds=plan.timeout_seconds,
+        max_deferral_seconds=plan.max_deferral_seconds,
+        estimated_seconds=plan.estimated_seconds,
+        requeue=plan.requeue,
+    )
+
+
+def answer_of(pod: Pod) -> Answer | Violation | None:
+    """Return what the workload wrote into its annotation; it is honoured whatever carried the hint."""
+    text = annotations_of(pod.metadata).get(keys.CHECKPOINT_ANSWER)
+    return None if text is None else contract.parse_answer(text, annotation_path("", keys.CHECKPOINT_ANSWER))
+
+
+def request_of(pod: Pod, state: Eviction, settings: PolicySettings) -> contract.Request:
+    """Return the request for a state that has a deadline."""
+    assert state.deadline is not None
+    label = preemption_class.parse(labels_of(pod.metadata).get(keys.PREEMPTION_CLASS, ""), "")
+    return contract.Request(
+        eviction_id=state.eviction_id,
+        attempt=state.attempt,
+        deadline=state.deadline,
+        reason=state.reason,
+        preemption_class=label if isinstance(label, int) else settings.default_class,
+        may_extend=settings.extension_percent > 0
+        and state.phase in (eviction.Phase.HINTED, eviction.Phase.CHECKPOINTING),
+    )
+
+
+def have_containers_ended(pod: Pod) -> bool:
+    """True where no container runs and none will: each has ended, or the pod never got a node."""
+    states = [status.state for status in pod.status.containerStatuses or ()]
+    if pod.status.phase in _ENDED or (pod.status.phase == "Pending" and not pod.spec.nodeName):
+        return True
+    return bool(states) and all(state is not None and state.terminated is not None for state in states)
+
+
+def has_disruption_target(pod: Pod) -> bool:
+    """True where somebody, a scheduler say, has announced a disruption."""
+    return any(found.type == "DisruptionTarget" and found.status == "True" for found in pod.status.conditions or ())
+
+
+def deleted_at(pod: Pod) -> datetime | None:
+    """Return when the pod's grace is over; `None` where nobody has deleted it."""
+    return timestamp.parse(pod.metadata.deletionTimestamp)
+
+
+def other_finalizers(pod: Pod) -> tuple[str, ...]:
+    """Return the finalizers that are not ours."""
+    return tuple(name for name in pod.metadata.finalizers or () if name != keys.CLEANUP_FINALIZER)
+
+
+def has_cleanup_finalizer(metadata: VersionedMeta) -> bool:
+    """True where we hold the object."""
+    return keys.CLEANUP_FINALIZER in (metadata.finalizers or ())
+
+
+def _has_koordinator_mark(metadata: VersionedMeta) -> bool:
+    unlabelled = {key: value for key, value in labels_of(metadata).items() if key != keys.SOFT_EVICTION}
+    return mark.is_marked(unlabelled, annotations_of(metadata))

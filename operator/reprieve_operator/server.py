@@ -1,0 +1,42 @@
+"""`/healthz`, `/readyz` and `/metrics`, over plain HTTP: for probes and scrapers inside the cluster."""
+
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client.exposition import choose_encoder
+
+from .metrics import Metrics
+
+
+class Server:
+    """Answers as soon as the program runs; ready once it can do its work."""
+
+    def __init__(self, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
+        self._metrics = metrics
+        self._is_ready = is_ready
+        application = web.Application()
+        application.router.add_get("/healthz", self._healthz)
+        application.router.add_get("/readyz", self._readyz)
+        application.router.add_get("/metrics", self._show_metrics)
+        self._runner = web.AppRunner(application, access_log=None)
+
+    async def start(self, address: str, port: int) -> None:
+        """Listen; raises `OSError` where the port is taken."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, address, port, shutdown_timeout=1.0).start()
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        if self._is_ready():
+            return web.Response(text="ok")
+        return web.Response(status=503, text="the policy has not been read yet")
+
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._metrics.registry), headers={"Content-Type": content_type})

@@ -1,0 +1,67 @@
+"""What an Event says of each move of a victim's life: one sentence with the next time or step. No I/O."""
+
+from datetime import datetime
+
+from reprieve_policy.eviction import Eviction, Outcome, Phase
+from reprieve_policy.life import Move
+from reprieve_policy.verdict import quote
+
+_FAILED = {
+    Outcome.UNRESPONSIVE: ("CheckpointUnanswered", "nobody answered the checkpoint hint in time"),
+    Outcome.TIMED_OUT: ("CheckpointTimedOut", "the checkpoint was not acknowledged in time"),
+    Outcome.REFUSED: ("CheckpointRefused", "the workload answered that it cannot save a checkpoint"),
+}
+
+
+def tell(move: Move, state: Eviction) -> tuple[str, str] | None:
+    """Return the reason and the note of a move that led to `state`; `None` where it has no Event of its own."""
+    if move.to is Phase.TERMINATING:
+        return _tell_end(move.outcome)
+    by = _time(state.deadline) if state.deadline else "soon"
+    notes = {
+        Phase.HINTED: ("CheckpointRequested", f"asked to save a checkpoint by {by} (attempt {state.attempt})"),
+        Phase.CHECKPOINTING: ("CheckpointAcknowledged", f"the workload is saving; it has until {by}"),
+        Phase.EXTENDED: ("CheckpointExtended", f"still saving: the time was extended, once, until {by}"),
+        Phase.DEFERRED: ("CheckpointDeferred", f"the workload asked for more time; it has until {by}"),
+        Phase.SAVED: ("CheckpointSaved", f"the workload acknowledged {_saved(state)}; deleting the pod"),
+        Phase.CANCELLED: ("SoftEvictionCancelled", "the mark was taken back; the pod stays"),
+        Phase.FINISHED: ("SoftEvictionFinished", "the pod finished by itself before it had to go"),
+    }
+    return notes.get(move.to)
+
+
+def deleting(state: Eviction) -> tuple[str, str]:
+    """Return the Event of the DELETE."""
+    return "SoftEvictionDeleting", f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s"
+
+
+def completed(state: Eviction) -> tuple[str, str]:
+    """Return the Event of a victim that is gone."""
+    return "SoftEvictionCompleted", f"the pod is gone; its checkpoint ended as {state.outcome or 'unknown'}"
+
+
+def waiting_for(finalizers: tuple[str, ...]) -> tuple[str, str]:
+    """Return the Event of a victim whose containers have ended and that others hold."""
+    names = ", ".join(quote(name) for name in finalizers)
+    return "WaitingForFinalizers", f"the pod's containers have ended; it stays until finalizers {names} are removed"
+
+
+def _tell_end(outcome: Outcome | None) -> tuple[str, str] | None:
+    if outcome is Outcome.OVERTAKEN:
+        return "SoftEvictionOvertaken", "somebody else deleted the pod before its checkpoint was acknowledged"
+    if outcome in _FAILED:
+        reason, what = _FAILED[outcome]
+        return reason, f"{what}: work since the last checkpoint may be lost; deleting the pod"
+    return None
+
+
+def _saved(state: Eviction) -> str:
+    if state.checkpoint is None:
+        return "a checkpoint"
+    step = "" if state.checkpoint.step is None else f" at step {state.checkpoint.step}"
+    path = "" if state.checkpoint.path is None else f" in {quote(state.checkpoint.path)}"
+    return f"a checkpoint{step}{path}"
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%H:%M:%SZ")

@@ -1,0 +1,69 @@
+"""A slow look at all pods, metadata only: marks that no webhook labelled, states whose label is gone, holds of ours."""
+
+import logging
+
+from reprieve_policy import keys, mark
+from reprieve_policy.objects import annotations_of, labels_of
+from reprieve_policy.verdict import Violation
+from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.paths import object_path
+
+from . import observe
+from .announce import Announcer, Regarding
+from .effects import Effects
+from .keepers import Keepers
+from .pods import Versioned, VersionedMeta
+
+_log = logging.getLogger(__name__)
+
+_GONE_OR_CHANGED = (404, 409)
+
+
+class Sweep:
+    """One term's sweeps; remembers only which unreadable marks it has complained about."""
+
+    def __init__(self, api: Api, effects: Effects, keepers: Keepers, announcer: Announcer) -> None:
+        self._api = api
+        self._effects = effects
+        self._keepers = keepers
+        self._announcer = announcer
+        self._complained: dict[str, str] = {}
+
+    async def run_once(self) -> None:
+        """Look at all pods; raises `ApiError`."""
+        unreadable: dict[str, str] = {}
+        async for pods, _ in self._api.pages(object_path("pods"), Versioned, metadata_only=True):
+            for pod in pods:
+                await self._look(pod.metadata, unreadable)
+        # Those that are gone are forgotten, so that this stays as small as the number of such pods.
+        self._complained = unreadable
+
+    async def _look(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
+        if metadata.uid in self._keepers:
+            return
+        try:
+            await self._take_care(metadata, unreadable)
+        except ApiError as error:
+            if error.status not in _GONE_OR_CHANGED:
+                raise
+
+    async def _take_care(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
+        if observe.is_requested(metadata) or observe.is_alive(observe.state_of(metadata)):
+            # Also a state whose label is gone: the mark was taken back while nobody watched.
+            self._keepers.look_at(metadata)
+        elif metadata.deletionTimestamp is not None:
+            if observe.has_cleanup_finalizer(metadata):
+                await self._effects.let_go(metadata)
+        elif keys.SOFT_EVICTION not in labels_of(metadata):
+            await self._label(metadata, unreadable)
+
+    async def _label(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
+        found = mark.read(labels_of(metadata), annotations_of(metadata))
+        if isinstance(found, mark.Mark):
+            await self._effects.request_eviction(metadata)
+        elif isinstance(found, Violation):
+            uid, complaint = metadata.uid or "", f"{found.path}: {found.detail}"
+            unreadable[uid] = complaint
+            if self._complained.get(uid) != complaint:
+                note = f"the mark cannot be read, so nothing is evicted: {complaint}"
+                self._announcer.announce(Regarding.pod(metadata), "SoftEvictionUnreadable", note)

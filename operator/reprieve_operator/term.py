@@ -1,0 +1,122 @@
+"""What a leader does while it leads: watch, keep, sweep, announce. All of it ends with the term."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+from reprieve_runtime.api import Api, ApiError
+
+from .announce import Announcer
+from .clock import Clock
+from .effects import Effects
+from .election import Election, NotLeading
+from .hints import HintLine
+from .keepers import Keepers
+from .ledgerkeeper import LedgerKeeper
+from .metrics import Metrics
+from .pods import Pod
+from .policy_source import PolicySource
+from .settings import OperatorSettings
+from .sweep import Sweep
+from .tally import Tally
+from .tools import Tools
+from .watch import PodWatch
+
+_log = logging.getLogger(__name__)
+
+_REWATCH_SECONDS = 1.0
+_DRAIN_SECONDS = 2.0
+_POLICY_SECONDS = 10.0
+
+
+class Terms:
+    """Makes terms: everything that outlives one is here."""
+
+    def __init__(self, api: Api, settings: OperatorSettings, clock: Clock, metrics: Metrics) -> None:
+        self._api = api
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._keepers: Keepers | None = None
+        self.election = Election(api, settings, clock)
+        self._announcer = Announcer(api, settings.holder, metrics, clock)
+        self.policy = PolicySource(api, settings.namespace, self._announcer, metrics)
+        metrics.leader.set_function(lambda: self.election.is_leading)
+        metrics.show_victims(
+            lambda: self._keepers.by_phase() if self._keepers else {},
+            lambda: self._keepers.stuck() if self._keepers else 0,
+        )
+
+    async def lead(self) -> None:
+        """Handle victims until cancelled."""
+        # Without the admin's policy, the first victims after a start would get the defaults.
+        with contextlib.suppress(TimeoutError):
+            await self.policy.reflector.wait_synced(_POLICY_SECONDS)
+        line = HintLine()
+        effects = Effects(self._api, self.election, self._metrics, self._clock)
+        keepers = Keepers(
+            Tools(
+                settings=self._settings,
+                clock=self._clock,
+                policy=self.policy,
+                effects=effects,
+                ledger=LedgerKeeper(self._api, effects),
+                line=line,
+                announcer=self._announcer,
+                tally=Tally(self._announcer, self._metrics),
+            )
+        )
+        sweep = Sweep(self._api, effects, keepers, self._announcer)
+        self._keepers = keepers
+        try:
+            async with _beside(self._announcer.run(), self._sweep(sweep)):
+                await self._watch(keepers)
+        finally:
+            await keepers.close()
+            await line.close()
+            await self._announcer.drain(_DRAIN_SECONDS)
+            self._keepers = None
+
+    async def _watch(self, keepers: Keepers) -> None:
+        """Watch until cancelled, again and again should kopf end."""
+
+        def see(event_type: str | None, pod: Pod) -> None:
+            self._metrics.last_event_at.set(time.time())
+            # An event may still arrive after the term: it must not begin a keeper that nobody ends.
+            if self._keepers is keepers:
+                keepers.see(event_type, pod)
+
+        while True:
+            watch = PodWatch(self._settings, see)
+            watch.start()
+            try:
+                await watch.wait_ended()
+            finally:
+                await watch.stop()
+            await asyncio.sleep(_REWATCH_SECONDS)
+
+    async def _sweep(self, sweep: Sweep) -> None:
+        while True:
+            try:
+                await sweep.run_once()
+                self._metrics.last_sweep_at.set(time.time())
+            except ApiError as error:
+                _log.warning("sweep failed", extra={"error": str(error)})
+            except NotLeading:
+                return
+            await asyncio.sleep(self._settings.sweep_interval_seconds)
+
+
+@contextlib.asynccontextmanager
+async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run coroutines beside the body and end them with it."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
