@@ -79,6 +79,7 @@ class PodView(NamedTuple):
 
 
 _EMPTY: Mapping[str, str] = {}
+_NO_SPEC = Spec()
 
 
 def labels_of(metadata: ObjectMeta | None) -> Mapping[str, str]:
@@ -98,11 +99,11 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
 
 def pod_views(resource: Resource) -> Iterator[PodView]:
     """Yield the pod that `resource` is, or the templates that it makes pods from; nothing for any other kind."""
-    spec = resource.spec or Spec()
+    spec = resource.spec or _NO_SPEC
     if resource.kind == "Pod":
         metadata = resource.metadata
         yield PodView("", labels_of(metadata), annotations_of(metadata), spec, is_template=False)
     elif spec.template is not None:
         template = spec.template
         labels, annotations = labels_of(template.metadata), annotations_of(template.metadata)
-        yield PodView("spec.template.", labels, annotations, template.spec or Spec(), is_template=True)
+        yield PodView("spec.template.", labels, annotations, template.spec or _NO_SPEC, is_template=True)

@@ -82,6 +82,11 @@ class Verdict:
         return not self.violations
 
     @property
+    def is_silent(self) -> bool:
+        """True where there is nothing to say at all."""
+        return not (self.violations or self.warnings or self.changes)
+
+    @property
     def status(self) -> HTTPStatus:
         """400 where a value is bad, 403 where only who or when is, 200 where nothing is violated."""
         if self.is_allowed:

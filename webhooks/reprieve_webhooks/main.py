@@ -166,3 +166,7 @@ def _keeper(
     )
     metrics.watch_expiry("ca", lambda: rotator.ca_expires_at)
     return rotator
+
+
+if __name__ == "__main__":
+    main()
