@@ -1,0 +1,1 @@
+"""Measuring Reprieve's programs beside others, on this machine, in one run. See README.md."""

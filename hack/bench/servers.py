@@ -1,0 +1,121 @@
+"""The servers under test as local processes: started on a core, waited for, looked at, and ended. Never anyone else's."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from realcluster.errors import ClusterError
+
+READY_SECONDS = 30.0
+STOP_SECONDS = 5.0
+_OK, _NOT_FOUND = 200, 404
+
+
+@dataclass(frozen=True)
+class Command:
+    """How one server is started, and where it says that it is ready (a 404 there also shows an open port)."""
+
+    name: str
+    port: int
+    words: Sequence[str]
+    ready_path: str = "/"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server."""
+
+    name: str
+    port: int
+    pid: int
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that all its threads have used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss_mib(self) -> float:
+        """Return its resident memory."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def free_port() -> int:
+    """Return a port on 127.0.0.1 that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def two_cores() -> tuple[int, int]:
+    """Return a core for the servers and another one for the load."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise ClusterError("this machine lends one core only: a server and its load cannot be told apart on it")
+    return cores[0], cores[-1]
+
+
+@contextmanager
+def pinned_to(core: int) -> Iterator[None]:
+    """Run the block on one core: what it starts inherits that from its first instruction, threads included."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def running(command: Command, core: int, log: Path, trust: ssl.SSLContext) -> Iterator[Server]:
+    """Start a server on `core` and wait until it is ready; end it with the block. Its output goes to `log`."""
+    with log.open("wb") as output, pinned_to(core):
+        environment: Mapping[str, str] = {**os.environ, "GOMAXPROCS": "1"}
+        process = subprocess.Popen(command.words, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    try:
+        _wait_ready(command, process, log, trust)
+        yield Server(command.name, command.port, process.pid)
+    finally:
+        _stop(process)
+
+
+def _wait_ready(command: Command, process: subprocess.Popen[bytes], log: Path, trust: ssl.SSLContext) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not _is_ready(command, trust):
+        if process.poll() is not None or time.monotonic() > deadline:
+            said = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+            raise ClusterError(f"{said}\n{command.name} did not become ready")
+        time.sleep(0.1)
+
+
+def _is_ready(command: Command, trust: ssl.SSLContext) -> bool:
+    connection = http.client.HTTPSConnection("127.0.0.1", command.port, timeout=2, context=trust)
+    try:
+        connection.request("GET", command.ready_path)
+        return connection.getresponse().status in (_OK, _NOT_FOUND)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End it without waiting for its drain: a second SIGTERM cuts that short, and SIGKILL what is left."""
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+        process.send_signal(number)
+        try:
+            process.wait(STOP_SECONDS / 2)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+    process.wait()

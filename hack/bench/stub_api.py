@@ -1,0 +1,72 @@
+"""An API server that holds a few objects which never change: what Reprieve's whole program needs to be ready.
+
+With it the program is measured as it is, started from its own command line, without a cluster that would share its core.
+Lists answer at once; a watch stays open and silent until the end.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+Collections = Mapping[str, list[dict[str, Any]]]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, collections: Collections) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.collections = collections
+        self.closed = threading.Event()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        if "watch" in parse_qs(url.query):
+            self._hold_open()
+        else:
+            self._answer({"metadata": {"resourceVersion": "1"}, "items": self.server.collections.get(url.path, [])})
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Write nothing: the output is for figures."""
+
+    def _answer(self, content: object) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _hold_open(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.server.closed.wait()
+        self.close_connection = True
+
+
+@contextmanager
+def serve(collections: Collections) -> Iterator[str]:
+    """Serve the objects by their collections' paths; yield the URL."""
+    with _Server(collections) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.closed.set()
+            server.shutdown()
+            thread.join()
