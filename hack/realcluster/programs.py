@@ -23,7 +23,6 @@ from .state import write_private
 
 NAMESPACE = "reprieve-system"
 WEBHOOKS, OPERATOR = "reprieve-webhooks", "reprieve-operator"
-MODULES = {WEBHOOKS: "reprieve_webhooks.main", OPERATOR: "reprieve_operator.main"}
 TOKEN_DURATION = "24h"  # noqa: S105 (a time, no secret)
 READY_SECONDS = 60.0  # 2 are usual; a busy machine with two cores has needed more
 
@@ -50,7 +49,8 @@ class Programs:
         if self.pid(name) is not None:
             return
         kubeconfig = self._write_kubeconfig(name)
-        command = [sys.executable, "-m", MODULES[name], "--kubeconfig", kubeconfig, *self._places[name].flags]
+        program = Path(sys.executable).with_name(name)  # as the package's installation put it there
+        command = [program, "--kubeconfig", kubeconfig, *self._places[name].flags]
         self._processes.start(name, command, _environment())
 
     def stop(self, name: str, *, kill: bool = False) -> None:
@@ -88,9 +88,12 @@ class Programs:
         """Return what a program answers on its port for probes and metrics; raises OSError where it does not."""
         # Its certificate is not checked: what comes back is public, and nothing is sent.
         context = ssl._create_unverified_context()  # noqa: S323, SLF001
-        url = self._places[name].probe_url + path
-        with urllib.request.urlopen(url, timeout=3, context=context) as answer:  # noqa: S310 (a fixed loopback URL)
+        with urllib.request.urlopen(self.url(name, path), timeout=3, context=context) as answer:  # noqa: S310 (a fixed loopback URL)
             return str(answer.read().decode()) or "ok"
+
+    def url(self, name: str, path: str) -> str:
+        """Return the URL of a probe or of the metrics."""
+        return self._places[name].probe_url + path
 
     def _write_kubeconfig(self, name: str) -> Path:
         """Write a kubeconfig that holds nothing but a fresh token of the program's ServiceAccount."""

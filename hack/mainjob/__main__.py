@@ -1,0 +1,57 @@
+"""`python -m mainjob`: bring up the demo's cluster, tell the main job, leave everything up; `--down` removes it."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from realcluster import lifecycle
+from realcluster.errors import ClusterError
+from realcluster.progress import Progress
+
+from . import foreign, story, world
+from .narrator import Narrator
+from .promise import BrokenPromiseError
+
+CLUSTER = "demo"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status: 0 only where every chapter kept its promise."""
+    options = _parser().parse_args(arguments)
+    progress = Progress()
+    try:
+        if options.down:
+            lifecycle.down(options.name, keep_logs=False, progress=progress)
+            return 0
+        if options.kubeconfig:
+            return foreign.tell(options.kubeconfig, Narrator(), progress)
+        return _tell(options.name, progress)
+    except (BrokenPromiseError, ClusterError) as error:
+        progress.say(f"demo: {error}")
+        return 1
+    except KeyboardInterrupt:
+        progress.say("demo: interrupted; run it again to start over, `make demo-down` removes what it made")
+        return 130
+
+
+def _tell(name: str, progress: Progress) -> int:
+    narrator = Narrator()
+    here = world.bring_up(name, progress)
+    kept = story.tell(here, narrator)
+    narrator.say(f"{narrator.seconds:.0f} s in all. The cluster stays up, with Reprieve in it:")
+    narrator.show(f"export KUBECONFIG={here.kubectl.kubeconfig} PATH={here.kubectl.program.parent}:$PATH", "")
+    narrator.show("make demo-down    # removes it", "")
+    return 0 if kept else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("mainjob", description=__doc__)
+    parser.add_argument("--name", default=CLUSTER, help="the cluster to make or to use again (default: %(default)s)")
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="use the cluster that this names, after asking")
+    parser.add_argument("--down", action="store_true", help="remove the cluster and everything in it")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

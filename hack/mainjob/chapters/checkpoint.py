@@ -1,0 +1,89 @@
+"""Chapter 4: the main job. A training Job is asked, saves, goes, and its replacement goes on where it was."""
+
+from datetime import timedelta
+from typing import Any
+
+from mainjob import koordinator, promise, victim, workload
+from mainjob.narrator import Narrator
+from mainjob.scene import Background, Scene
+from mainjob.world import World
+from reprieve_policy import keys, timestamp
+from reprieve_policy.eviction import Eviction
+
+TITLE = "A training Job is asked to go, saves its work, and goes on elsewhere"
+
+OF_JOB = ("-l", "batch.kubernetes.io/job-name=training")
+INHERITED = (keys.PREEMPTED_COUNT, keys.FIRST_SUBMITTED_AT, keys.RESUME_FROM_CHECKPOINT, keys.LAST_CHECKPOINT_AT)
+
+
+def tell(world: World, narrator: Narrator) -> str:
+    """Evict a training Job softly and follow it into its replacement."""
+    scene = Scene(world, narrator, "demo-training")
+    scene.make_namespace()
+    narrator.say(
+        f"A training Job on {world.nodes.value}. Its program answers the hint, saves a file, and exits with 143 on "
+        "SIGTERM, because it is not finished. Its backoffLimit is 0: one charged failure and the Job is lost."
+    )
+    first = workload.start_job(scene)
+    submitted = scene.quiet.get("pod", first, "-n", scene.namespace)["metadata"]["creationTimestamp"]
+    in_namespace = ("-n", scene.namespace, *OF_JOB, "-w")
+    with (
+        scene.watching("get", "pods", *in_namespace, *victim.VICTIMS) as story,
+        scene.watching("get", "pods", *in_namespace, "-o", victim.COLUMNS) as facts,
+    ):
+        narrator.say("koord-descheduler marks the pod, under its own name and with no more than its own rights.")
+        koordinator.mark(scene, first)
+        state = victim.wait_for_phase(scene, first, "saved", "terminating")
+        victim.wait_until_gone(scene, first)
+        second = workload.wait_for_pod(scene, *OF_JOB, but=first)
+    _check_victim(scene, first, state, (story, facts))
+    _check_replacement(scene, second, state, submitted)
+    _check_job(scene, second)
+    return "hinted, saved, deleted, replaced: the training went on at its checkpoint and the Job was charged nothing"
+
+
+def _check_victim(scene: Scene, pod: str, state: Eviction, watched: tuple[Background, Background]) -> None:
+    scene.narrator.say("What its Events tell:")
+    told = victim.show_events(scene, pod, "SoftEvictionCompleted")
+    promise.says(told, "CheckpointRequested", "CheckpointAcknowledged", "CheckpointSaved", "SoftEvictionDeleting")
+    promise.keep(claim=state.checkpoint is not None, otherwise=f"{pod} was deleted without an acknowledged checkpoint")
+    assert state.checkpoint is not None
+    promise.says(told, f"step {state.checkpoint.step}", str(state.checkpoint.path))
+    scene.narrator.say("What a watch saw, and what a Job's controller reads (143 is 128 + SIGTERM):")
+    for background in watched:
+        scene.show_watched(background)
+    story, facts = (background.text for background in watched)
+    promise.says(story, "requested", "hinted", "saved", "terminating")
+    promise.says(facts, "PreemptionByReprieve", " 143 ")
+    order = victim.deleted_at(scene, pod) - state.checkpoint.saved_at
+    promise.keep(claim=order > timedelta(0), otherwise=f"{pod} was deleted before it had saved")
+
+
+def _check_replacement(scene: Scene, pod: str, state: Eviction, submitted: str) -> None:
+    assert state.checkpoint is not None
+    scene.narrator.say("The replacement was given what its predecessor left:")
+    fields = {key.removeprefix(keys.PREFIX).upper(): f".metadata.annotations.{_escaped(key)}" for key in INHERITED}
+    scene.run("get", "pod", pod, "-n", scene.namespace, "-o", victim.columns(**fields))
+    annotations = scene.quiet.get("pod", pod, "-n", scene.namespace)["metadata"]["annotations"]
+    promise.same(keys.PREEMPTED_COUNT, annotations.get(keys.PREEMPTED_COUNT), "1")
+    promise.same(
+        keys.FIRST_SUBMITTED_AT, timestamp.parse(annotations.get(keys.FIRST_SUBMITTED_AT)), timestamp.parse(submitted)
+    )
+    promise.same(keys.RESUME_FROM_CHECKPOINT, annotations.get(keys.RESUME_FROM_CHECKPOINT), state.checkpoint.path)
+    log = workload.show_log(scene, pod)
+    promise.says(
+        log, f"resuming from step {state.checkpoint.step}, saved in ", f"training from step {state.checkpoint.step} "
+    )
+
+
+def _check_job(scene: Scene, pod: str) -> None:
+    scene.narrator.say("And the Job was not charged:")
+    scene.run("get", "job", "training", "-n", scene.namespace, "-o", "jsonpath={.status}")
+    job: Any = scene.quiet.get("job", "training", "-n", scene.namespace)
+    promise.same("the Job's failed pods", job["status"].get("failed", 0), 0)
+    promise.same("the Job's active pods", job["status"].get("active"), 1)
+    promise.same("the state of the replacement", victim.state_of(scene, pod), None)
+
+
+def _escaped(key: str) -> str:
+    return key.replace(".", r"\.")

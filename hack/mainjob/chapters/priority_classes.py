@@ -1,0 +1,79 @@
+"""Chapter 3: an admin's policy is checked when it is written, and what it leaves out is filled in."""
+
+from mainjob import promise
+from mainjob.narrator import Narrator
+from mainjob.scene import Scene
+from mainjob.world import MINE, SELECTOR, World
+
+TITLE = "PriorityClasses that no scheduler could honour are refused"
+
+TOLERATION = "preemption-toleration.scheduling.x-k8s.io"
+PART_OF = "\n    ".join(f"{key}: {value}" for key, value in MINE.items())
+
+
+def _training(seconds: str) -> str:
+    return f"""\
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata:
+  name: demo-training
+  labels:
+    {PART_OF}
+  annotations:
+    {TOLERATION}/toleration-seconds: "{seconds}"
+value: 10000
+"""
+
+
+def _overtime(value: int) -> str:
+    return f"""\
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata:
+  name: demo-overtime
+  labels:
+    {PART_OF}
+  annotations:
+    reprieve.dev/preemption-priority-class: demo-training
+    {TOLERATION}/minimum-preemptable-priority: "50000"
+value: {value}
+"""
+
+
+def tell(world: World, narrator: Narrator) -> str:
+    """Refuse two PriorityClasses, admit them corrected, and show what was filled in."""
+    scene = Scene(world, narrator, "demo-priority-classes")
+    scene.quiet.read("delete", "priorityclasses", "-l", SELECTOR)
+    _refuse_duration(scene)
+    _refuse_defence(scene)
+    return "an unreadable toleration and a defence below the value are refused; corrected, they get their defaults"
+
+
+def _refuse_duration(scene: Scene) -> None:
+    scene.narrator.say("The upstream plugin ignores a toleration that it cannot parse: a protection that is not there.")
+    scene.write("demo-training.yaml", _training("1h"))
+    refused = scene.refused("apply", "-f", "demo-training.yaml")
+    promise.says(refused.stderr, "(BadRequest)", f'[{TOLERATION}/toleration-seconds]: Invalid value: "1h"')
+    scene.narrator.say(
+        "Corrected, it is admitted, and the half that it leaves out is filled in with what upstream takes."
+    )
+    scene.write("demo-training.yaml", _training("3600"))
+    scene.run("apply", "-f", "demo-training.yaml")
+    _show(scene, "demo-training", "minimum-preemptable-priority", "10001")
+
+
+def _refuse_defence(scene: Scene) -> None:
+    scene.narrator.say("What a workload is defended with is never below what it is scheduled with.")
+    scene.write("overtime.yaml", _overtime(20000))
+    refused = scene.refused("apply", "-f", "overtime.yaml")
+    promise.says(refused.stderr, "(BadRequest)", "[reprieve.dev/preemption-priority-class]", '"demo-training"', "20000")
+    scene.write("overtime.yaml", _overtime(9000))
+    scene.run("apply", "-f", "overtime.yaml")
+    _show(scene, "demo-overtime", "toleration-seconds", "0")
+
+
+def _show(scene: Scene, name: str, key: str, wanted: str) -> None:
+    """Show the annotations of a PriorityClass, of which one was filled in."""
+    path = r"jsonpath={.metadata.annotations.preemption-toleration\.scheduling\.x-k8s\.io/" + key + "}"
+    shown = scene.run("get", "priorityclass", name, "-o", path)
+    promise.same(f"{key} of {name}", shown.stdout, wanted)

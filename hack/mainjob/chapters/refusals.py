@@ -1,0 +1,51 @@
+"""Chapter 1: what cannot be meant is refused at `kubectl apply`, with everything that is wrong, where it is wrong."""
+
+from mainjob import promise
+from mainjob.narrator import Narrator
+from mainjob.scene import Scene
+from mainjob.world import World
+
+TITLE = "A class that does not exist is refused, in pods and in templates"
+
+CLASS = 'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "11": must be between 0 and 10'
+THREE = (
+    'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "high"',
+    'metadata.annotations[reprieve.dev/checkpoint-hint]: Unsupported value: "http://checkpoints.example.com/save"',
+    'metadata.annotations[reprieve.dev/checkpoint-timeout]: Invalid value: "10"',
+)
+
+
+def tell(world: World, narrator: Narrator) -> str:
+    """Refuse a Pod, a Deployment, and three mistakes at once."""
+    scene = Scene(world, narrator, "demo-refusals")
+    scene.make_namespace()
+    _refuse_pod(scene)
+    _refuse_deployment(scene)
+    _refuse_three_mistakes(scene)
+    left = scene.run("get", "pods,deployments", "-n", scene.namespace)
+    promise.says(left.output, "No resources found")
+    return "a class outside 0-10 is refused with 400, in a Pod and in a template; three mistakes come in one answer"
+
+
+def _refuse_pod(scene: Scene) -> None:
+    scene.narrator.say("Preemption classes are 0 to 10. Somebody asks for 11.")
+    path = scene.example("refused/pod-class-11.yaml")
+    refused = scene.refused("apply", "-n", scene.namespace, "-f", path)
+    promise.says(refused.stderr, "Error from server (BadRequest)", CLASS)
+    scene.narrator.say("BadRequest is code 400, as kubectl shows when it is asked to say more:")
+    seen = scene.refused("create", "-n", scene.namespace, "-f", path, "-v=6", only='verb="POST"')
+    promise.says(seen.stderr, 'status="400 Bad Request"')
+
+
+def _refuse_deployment(scene: Scene) -> None:
+    scene.narrator.say("A Deployment with such a template would never get its pods. It is told so at once.")
+    path = scene.example("refused/deployment-class-11.yaml")
+    refused = scene.refused("apply", "-n", scene.namespace, "-f", path)
+    promise.says(refused.stderr, "Error from server (BadRequest)", f"spec.template.{CLASS}")
+
+
+def _refuse_three_mistakes(scene: Scene) -> None:
+    scene.narrator.say("Three mistakes are said in one answer, not one after the other.")
+    path = scene.example("refused/pod-with-three-mistakes.yaml")
+    refused = scene.refused("apply", "-n", scene.namespace, "-f", path)
+    promise.says(refused.stderr, "Error from server (BadRequest)", *THREE)

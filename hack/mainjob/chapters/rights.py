@@ -1,0 +1,130 @@
+"""Chapter 2: who says nothing gets the namespace's class, and a mark is a right that no outage gives away."""
+
+import json
+
+from mainjob import promise
+from mainjob.narrator import Narrator
+from mainjob.scene import Scene
+from mainjob.world import MINE, World
+from realcluster.programs import WEBHOOKS
+
+TITLE = "The namespace decides for those who say nothing, and a mark is a right"
+
+TEAM, VAULT, TENANT = "demo-team", "demo-vault", "ada"
+PART_OF = "\n    ".join(f"{key}: {value}" for key, value in MINE.items())
+
+NAMESPACES = f"""\
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {TEAM}
+  labels:
+    {PART_OF}
+  annotations:
+    reprieve.dev/default-preemption-class: "2"
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {VAULT}
+  labels:
+    {PART_OF}
+  annotations:
+    reprieve.dev/workload-type: sensitive
+"""
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: plain
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: localhost/reprieve/python:1
+    imagePullPolicy: Never
+    command: ["sleep", "infinity"]
+"""
+
+RIGHTS = f"""\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: tenant
+rules:
+- apiGroups: [""]
+  resources: [pods, pods/status]
+  verbs: [get, list, watch, update, patch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: tenant
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: tenant
+subjects:
+- apiGroup: rbac.authorization.k8s.io
+  kind: User
+  name: {TENANT}
+"""
+
+LABEL, ANNOTATION = "reprieve.dev/soft-eviction", "scheduling.koordinator.sh/soft-eviction"
+MARK = json.dumps({"metadata": {"labels": {LABEL: "requested"}, "annotations": {ANNOTATION: "true"}}})
+NOTE = json.dumps({"metadata": {"annotations": {"example.com/note": "hello"}}})
+
+
+def tell(world: World, narrator: Narrator) -> str:
+    """Show both namespaces' classes, then try to set a mark without the right to."""
+    scene = Scene(world, narrator, TEAM)
+    world.remove_namespaces(TEAM, VAULT)
+    _default_classes(scene)
+    _try_marks(scene)
+    return "who says nothing gets the namespace's class; a mark without the right is Forbidden, webhooks up or down"
+
+
+def _default_classes(scene: Scene) -> None:
+    scene.narrator.say("One namespace has a default class, the other holds sensitive workloads.")
+    scene.run("apply", "-f", scene.write("namespaces.yaml", NAMESPACES))
+    scene.narrator.say("The same pod, which says nothing of preemption, goes into both.")
+    scene.write("pod.yaml", POD)
+    for namespace, wanted in ((TEAM, "2"), (VAULT, "10")):
+        scene.run("apply", "-n", namespace, "-f", "pod.yaml")
+        scene.run("get", "pod", "plain", "-n", namespace, "-L", "reprieve.dev/preemption-class")
+        labels = scene.quiet.get("pod", "plain", "-n", namespace)["metadata"]["labels"]
+        promise.same(f"the class in {namespace}", labels.get("reprieve.dev/preemption-class"), wanted)
+
+
+def _try_marks(scene: Scene) -> None:
+    scene.narrator.say(
+        f"The tenant {TENANT} may patch pods and their status, but not delete them. A soft-eviction mark asks for a "
+        "deletion, so it needs that right: a ValidatingAdmissionPolicy in the API server itself sees to it."
+    )
+    scene.run("apply", "-n", TEAM, "-f", scene.write("rights.yaml", RIGHTS))
+    scene.run("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}", "--type=merge", "-p", NOTE)
+    _try_both_ways(scene)
+    scene.narrator.say("The webhooks are stopped. What they would have refused now passes (failurePolicy: Ignore) …")
+    with scene.world.without(WEBHOOKS):
+        promise.keep(claim=not scene.world.is_guarded(), otherwise="the webhooks still answer after they were stopped")
+        scene.run(
+            "label", "pod", "plain", "-n", TEAM, "reprieve.dev/preemption-class=11", "--overwrite", "--dry-run=server"
+        )
+        scene.narrator.say("… but marks are guarded as before.")
+        _try_both_ways(scene)
+    scene.narrator.say("The webhooks are back.")
+    scene.refused(
+        "label", "pod", "plain", "-n", TEAM, "reprieve.dev/preemption-class=11", "--overwrite", "--dry-run=server"
+    )
+    pod = scene.quiet.get("pod", "plain", "-n", TEAM)["metadata"]
+    marked = LABEL in pod["labels"] or ANNOTATION in pod["annotations"]
+    promise.keep(claim=not marked, otherwise="a mark was set although every try was refused")
+
+
+def _try_both_ways(scene: Scene) -> None:
+    for subresource in ((), ("--subresource=status",)):
+        words = ("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}", *subresource, "--type=merge", "-p", MARK)
+        refused = scene.refused(*words)
+        promise.says(refused.stderr.lower(), "forbidden")
+        promise.says(refused.stderr, LABEL, ANNOTATION, "needs the right to delete the pod")

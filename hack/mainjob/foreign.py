@@ -1,0 +1,76 @@
+"""The story in a cluster that is already there: as much of it as that cluster lets this machine show.
+
+Reprieve's programs run here, beside the cluster, so its API server must reach a port of this machine's loopback address:
+it does where it runs on this machine itself. Workloads are not shown there: the operator would have to reach pods'
+addresses from here.
+"""
+
+import os
+import socket
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from realcluster import build, install, paths
+from realcluster.errors import ClusterError
+from realcluster.kubectl import Kubectl
+from realcluster.programs import OPERATOR, WEBHOOKS, Programs
+from realcluster.progress import Progress
+
+from . import story, world
+from .narrator import Narrator
+from .world import Nodes, World
+
+CONSENT = "REPRIEVE_YES"
+
+
+def tell(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
+    """Install into the named cluster, tell the chapters that need no workload, remove everything again."""
+    kubectl = Kubectl(build.ensure(["kubectl"], progress)["kubectl"], kubeconfig.resolve())
+    server = kubectl.read("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
+    _ask(
+        f"Install Reprieve's demo (CustomResource-free: RBAC, webhooks, policies) into {server}, and remove it afterwards?"
+    )
+    if kubectl.find("namespace", "reprieve-system"):
+        raise ClusterError(
+            f"{server} has a namespace reprieve-system already: the demo would overwrite an installation"
+        )
+    webhooks_port, operator_port = _free_port(), _free_port()
+    home = paths.state_home() / "foreign"
+    programs = Programs(home, kubectl, world.places(webhooks_port, operator_port, Nodes.FOREIGN))
+    here = World(home, kubectl, programs, Nodes.FOREIGN)
+    try:
+        world.install_reprieve(here, webhooks_port, progress)
+        shown = [chapter for chapter in story.CHAPTERS if not chapter.has_workload]
+        kept = story.tell(here, narrator, shown)
+    finally:
+        _remove(here, webhooks_port)
+    narrator.say(
+        f"{len(shown)} of {len(story.CHAPTERS)} chapters: the others need workloads whose addresses this machine reaches; "
+        "`make demo` without KUBECONFIG shows them. Everything that the demo made in this cluster is removed again."
+    )
+    return 0 if kept else 1
+
+
+def _ask(question: str) -> None:
+    if os.environ.get(CONSENT) == "1":
+        return
+    if not sys.stdin.isatty():
+        raise ClusterError(f"{question} Nobody is here to answer: {CONSENT}=1 says yes")
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise ClusterError("nothing was done")
+
+
+def _remove(here: World, port: int) -> None:
+    for name in (WEBHOOKS, OPERATOR):
+        here.programs.stop(name)
+    here.remove_namespaces()
+    here.kubectl.run("delete", "priorityclasses", "-l", world.SELECTOR)
+    manifests = install.render(here.kubectl, install.DEMO, port)
+    here.kubectl.run("delete", "--ignore-not-found", "-f", "-", stdin=manifests)
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        return int(chosen.getsockname()[1])

@@ -1,0 +1,55 @@
+"""Koordinator's descheduler as far as a pod can tell: its ServiceAccount, its rights on pods, and the mark it writes.
+
+The rights are those of upstream's `config/rbac/descheduler_role.yaml`; the annotation is what its soft evictor
+(`pkg/descheduler/controllers/migration/evictor/evictor_soft.go`) makes of `SoftEvictionSpec`: compact JSON, fields in
+this order, empty ones left out.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from realcluster.kubectl import Done
+
+from .scene import Scene
+from .world import MINE
+
+NAMESPACE, NAME = "koordinator-system", "koord-descheduler"
+USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+ANNOTATION = "scheduling.koordinator.sh/soft-eviction"
+
+
+def mark(scene: Scene, pod: str, *, reason: str = "node is overutilized", grace_seconds: int = 30) -> Done:
+    """Mark a pod, as the descheduler would and with its rights."""
+    scene.quiet.apply(*_rights())
+    return scene.run(
+        "annotate", "pod", pod, "-n", scene.namespace, f"{ANNOTATION}={_spec(reason, grace_seconds)}", f"--as={USER}"
+    )
+
+
+def _spec(reason: str, grace_seconds: int) -> str:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    options = {"gracePeriodSeconds": grace_seconds}
+    spec = {"timestamp": now, "deleteOptions": options, "initiator": NAME, "reason": reason}
+    return json.dumps(spec, separators=(",", ":"))
+
+
+def _rights() -> list[Any]:
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "demo-koord-descheduler"}
+    metadata = {"name": role["name"], "labels": MINE}
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+    ]
+    subject = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": NAME}
+    version = "rbac.authorization.k8s.io/v1"
+    return [
+        {"apiVersion": version, "kind": "ClusterRole", "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": version,
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": role,
+            "subjects": [subject],
+        },
+    ]

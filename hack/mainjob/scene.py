@@ -1,0 +1,119 @@
+"""What a chapter acts with: its own namespace and folder, kubectl shown as it runs, watches in the background."""
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from realcluster import install
+from realcluster.kubectl import Done, Kubectl, shown
+
+from .narrator import Narrator
+from .promise import BrokenPromiseError, shortened
+from .world import World
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Background:
+    """What is written while the scene goes on, by a command or by somebody else."""
+
+    command: str
+    output: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def text(self) -> str:
+        """What it has written so far."""
+        return self.output.read_text(errors="replace")
+
+    def stop(self) -> None:
+        """End it."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        self.process.wait(10)
+
+
+class Scene:
+    """One chapter's place. Commands that are shown are the ones that ran, with what they really wrote."""
+
+    def __init__(self, world: World, narrator: Narrator, namespace: str) -> None:
+        self.world = world
+        self.narrator = narrator
+        self.namespace = namespace
+        self._folder = world.home / "demo" / namespace
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        # So that commands name the tree's own files, by short names that work from the tree's root as well.
+        (self._folder / install.MANIFESTS.name).symlink_to(install.MANIFESTS)
+        self.quiet: Kubectl = replace(world.kubectl, folder=self._folder)
+        """kubectl whose commands are not shown: the chapter's own looks at the cluster."""
+
+    def make_namespace(self, name: str = "", **annotations: str) -> None:
+        """Make a namespace of the demo, anew; the chapter's own where no name is said."""
+        self.world.make_namespace(name or self.namespace, annotations)
+
+    def write(self, name: str, text: str) -> str:
+        """Write a manifest into the chapter's folder, show it, return its name."""
+        (self._folder / name).write_text(text)
+        self.narrator.show_file(name, text)
+        return name
+
+    def example(self, name: str) -> str:
+        """Show one of the tree's examples, return its name."""
+        path = f"{install.MANIFESTS.name}/examples/{name}"
+        self.narrator.show_file(path, (self._folder / path).read_text())
+        return path
+
+    def run(self, *words: object, stdin: str | None = None) -> Done:
+        """Run a command that must succeed, and show it."""
+        done = self.attempt(*words, stdin=stdin)
+        if done.status:
+            raise BrokenPromiseError(f"{done.command} failed: {shortened(done.output)}")
+        return done
+
+    def refused(self, *words: object, only: str = "") -> Done:
+        """Run a command that must be refused, and show it."""
+        done = self.attempt(*words, only=only)
+        if not done.status:
+            raise BrokenPromiseError(f"{done.command} was not refused")
+        return done
+
+    def attempt(self, *words: object, stdin: str | None = None, only: str = "") -> Done:
+        """Run a command, however it ends, and show it: of a talkative one, only the lines that contain `only`."""
+        done = self.quiet.run(*words, stdin=stdin)
+        if only:
+            lines = "\n".join(line for line in done.output.splitlines() if only in line)
+            self.narrator.show(f"{done.command} 2>&1 | grep {shlex.quote(only)}", lines)
+        else:
+            self.narrator.show(done.command, done.output)
+        return done
+
+    def wait(self, what: str, condition: Callable[[], T | None], seconds: float = 60) -> T:
+        """Wait for a condition of the cluster; the reader is told where it takes long."""
+        return self.narrator.wait(what, seconds, condition)
+
+    @contextmanager
+    def watching(self, *words: object) -> Iterator[Background]:
+        """Run a command that goes on while the block runs. It is not shown: `show_watched` does that."""
+        command = [str(word) for word in words]
+        output = self._folder / f"watch-{len(list(self._folder.glob('watch-*')))}.txt"
+        background = Background(shown(command), output, self.quiet.start(*command, output=output))
+        try:
+            yield background
+        finally:
+            background.stop()
+
+    def file(self, path: Path) -> Background:
+        """Return a file that somebody else writes, as if it were a command's output."""
+        return Background(f"tail -f {path}", path)
+
+    def show_watched(self, watched: Background) -> None:
+        """Show what a background command wrote while it ran."""
+        self.narrator.show(f"{watched.command}    (in the background since before the mark)", watched.text)

@@ -1,0 +1,121 @@
+"""A victim as the API server saw it: its state, its Events, and every request about it in the audit log."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from realcluster.programs import NAMESPACE, OPERATOR
+from reprieve_policy import eviction, keys, timestamp
+from reprieve_policy.eviction import Eviction
+
+from .promise import BrokenPromiseError
+from .scene import Scene
+
+OPERATOR_USER = f"system:serviceaccount:{NAMESPACE}:{OPERATOR}"
+GONE_SECONDS = 60.0
+
+
+def columns(**fields: str) -> str:
+    """Return the option that makes kubectl show these fields, each under its name."""
+    return "custom-columns=" + ",".join(f"{name}:{path}" for name, path in fields.items())
+
+
+PHASE_COLUMN = r".metadata.labels.reprieve\.dev/soft-eviction"
+EXIT_COLUMN = ".status.containerStatuses[0].state.terminated.exitCode"
+COLUMNS = columns(
+    NAME=".metadata.name",
+    EVICTION=PHASE_COLUMN,
+    PHASE=".status.phase",
+    GRACE=".metadata.deletionGracePeriodSeconds",
+    DISRUPTION='.status.conditions[?(@.type=="DisruptionTarget")].reason',
+    EXIT=EXIT_COLUMN,
+    ENDED=".status.containerStatuses[0].state.terminated.finishedAt",
+)
+"""What a Job's controller reads of a pod that goes, beside what Reprieve says of it."""
+
+VICTIMS = ("-L", keys.SOFT_EVICTION)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request that changed a pod, from the API server's audit log."""
+
+    at: datetime
+    verb: str
+    user: str
+    subresource: str
+
+
+def state_of(scene: Scene, pod: str) -> Eviction | None:
+    """Return the state that the pod carries; None where it has none, or is gone."""
+    found = scene.quiet.find("pod", pod, "-n", scene.namespace)
+    text = found["metadata"].get("annotations", {}).get(keys.EVICTION) if found else None
+    return eviction.parse(text) if text else None
+
+
+def wait_for_phase(scene: Scene, pod: str, *phases: str) -> Eviction:
+    """Wait until the victim is in one of these phases."""
+
+    def reached() -> Eviction | None:
+        state = state_of(scene, pod)
+        return state if state and state.phase in phases else None
+
+    return scene.wait(f"{' or '.join(phases)} {pod}", reached)
+
+
+def wait_until_gone(scene: Scene, pod: str) -> None:
+    """Wait until there is no pod of that name."""
+    scene.wait(f"end of {pod}", lambda: scene.quiet.find("pod", pod, "-n", scene.namespace) is None, GONE_SECONDS)
+
+
+def show_events(scene: Scene, pod: str, last: str) -> str:
+    """Show the Events of a victim as soon as the one with reason `last` is there; return them."""
+
+    def told() -> bool:
+        return any(item.get("reason") == last for item in events_of(scene, pod))
+
+    scene.wait(f"Event {last}", told, 30)
+    return scene.run(
+        "get", "events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}", *_EVENT_COLUMNS
+    ).stdout
+
+
+def events_of(scene: Scene, pod: str) -> list[Any]:
+    """Return the Events of a pod."""
+    found = scene.quiet.get("events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}")
+    return list(found["items"])
+
+
+def calls_on(scene: Scene, pod: str, verb: str = "") -> list[Call]:
+    """Return the requests that changed a pod, in their order."""
+    return [call for call in _calls(scene, pod) if verb in ("", call.verb)]
+
+
+def deleted_at(scene: Scene, pod: str) -> datetime:
+    """Return when the operator deleted the pod; broken unless it did so exactly once."""
+    deletes = [call for call in calls_on(scene, pod, "delete") if call.user == OPERATOR_USER]
+    if len(deletes) != 1:
+        raise BrokenPromiseError(f"the operator deleted {pod} {len(deletes)} times, not once")
+    return deletes[0].at
+
+
+def _calls(scene: Scene, pod: str) -> Iterator[Call]:
+    assert scene.world.audit_log is not None
+    with scene.world.audit_log.open() as lines:
+        for line in lines:
+            if f'"{pod}"' not in line or f'"{scene.namespace}"' not in line:
+                continue
+            entry = json.loads(line)
+            target, code = entry["objectRef"], entry.get("responseStatus", {}).get("code", 0)
+            at = timestamp.parse(entry["requestReceivedTimestamp"])
+            if (target.get("namespace"), target.get("name")) == (scene.namespace, pod) and code < 300 and at:
+                yield Call(at, entry["verb"], entry["user"]["username"], target.get("subresource", ""))
+
+
+_EVENT_COLUMNS = (
+    "--sort-by=.metadata.creationTimestamp",
+    "-o",
+    columns(TYPE=".type", REASON=".reason", MESSAGE=".message"),
+)

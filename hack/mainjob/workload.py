@@ -1,0 +1,126 @@
+"""The workloads of the story: the tree's own training example, as it is or as a single pod that behaves otherwise."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from realcluster import install, procs_pod
+
+from .scene import Background, Scene
+from .world import Nodes, World
+
+EXAMPLES = f"{install.MANIFESTS.name}/examples"
+READY_SECONDS = 90.0
+
+
+def start_job(scene: Scene) -> str:
+    """Apply the example as it is; return the name of its running pod."""
+    if scene.world.nodes is Nodes.LOCAL:
+        _apply_locally(scene)
+    else:
+        scene.run("apply", "-n", scene.namespace, "-k", EXAMPLES)
+    return wait_for_pod(scene, "-l", "batch.kubernetes.io/job-name=training")
+
+
+def build_pod(scene: Scene, name: str, *, mode: str = "saves", save_seconds: float = 1, **metadata: Any) -> Any:
+    """Return the example's pod, on its own, with other manners; `metadata` holds annotations and finalizers."""
+    template = _job(scene)["spec"]["template"]
+    annotations = {**template["metadata"]["annotations"], **_place(scene.world), **metadata.pop("annotations", {})}
+    labels = {**template["metadata"]["labels"], "app.kubernetes.io/name": name}
+    container = template["spec"]["containers"][0]
+    manners = {"MODE": mode, "SAVE_SECONDS": str(save_seconds)}
+    container["env"] = [
+        {"name": entry["name"], "value": manners[entry["name"]]} if entry["name"] in manners else entry
+        for entry in container["env"]
+    ]
+    said = {"name": name, "labels": labels, "annotations": annotations, **metadata}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": said, "spec": template["spec"]}
+
+
+def start_pods(scene: Scene, *pods: Any) -> None:
+    """Create pods with their program, and wait until all of them run."""
+    program = next(item for item in _rendered(scene) if item["kind"] == "ConfigMap")
+    items = [{**item, "metadata": {**item["metadata"], "namespace": scene.namespace}} for item in (program, *pods)]
+    scene.quiet.apply(*items)
+    for pod in pods:
+        wait_for_pod(scene, "-l", f"app.kubernetes.io/name={pod['metadata']['name']}")
+
+
+def wait_for_pod(scene: Scene, *selection: str, but: str = "") -> str:
+    """Return the name of the selected pod, other than `but`, whose program trains."""
+
+    def training() -> str | None:
+        for pod in scene.quiet.get("pods", "-n", scene.namespace, *selection)["items"]:
+            name = str(pod["metadata"]["name"])
+            if name != but and pod["status"].get("phase") == "Running" and "training from step" in log_of(scene, name):
+                return name
+        return None
+
+    return scene.wait("running workload", training, READY_SECONDS)
+
+
+def log_of(scene: Scene, pod: str) -> str:
+    """Return what a workload has written so far."""
+    if scene.world.nodes is Nodes.LOCAL:
+        file = scene.world.log_of_local_pod(scene.namespace, pod)
+        return file.read_text() if file.exists() else ""
+    return scene.quiet.run("logs", pod, "-n", scene.namespace).stdout
+
+
+def show_log(scene: Scene, pod: str) -> str:
+    """Show what a workload has written so far, and return it."""
+    if scene.world.nodes is Nodes.LOCAL:
+        text = log_of(scene, pod)
+        scene.narrator.show(f"cat {scene.world.log_of_local_pod(scene.namespace, pod)}", text)
+        return text
+    return scene.run("logs", pod, "-n", scene.namespace).stdout
+
+
+@contextlib.contextmanager
+def following(scene: Scene, pod: str) -> Iterator[Background]:
+    """Follow a workload's log while the block runs: the log of a pod goes with the pod."""
+    if scene.world.nodes is not Nodes.LOCAL:
+        with scene.watching("logs", pod, "-n", scene.namespace, "-f") as background:
+            yield background
+    else:
+        yield scene.file(scene.world.log_of_local_pod(scene.namespace, pod))
+
+
+def _rendered(scene: Scene) -> list[Any]:
+    """Return the example's objects as `kubectl apply -k` would apply them."""
+    rendered = scene.quiet.read("kustomize", EXAMPLES)
+    items = scene.quiet.read("create", "--dry-run=client", "-o", "json", "-f", "-", stdin=rendered)
+    return _objects(items)
+
+
+def _objects(text: str) -> list[Any]:
+    """Return the objects of JSON documents one after the other, as kubectl writes several."""
+    decoder, position = json.JSONDecoder(), 0
+    objects: list[Any] = []
+    while position < len(text):
+        item, position = decoder.raw_decode(text, position)
+        objects.extend(item["items"] if item["kind"] == "List" else [item])
+        position += len(text[position:]) - len(text[position:].lstrip())
+    return objects
+
+
+def _job(scene: Scene) -> Any:
+    return next(item for item in _rendered(scene) if item["kind"] == "Job")
+
+
+def _apply_locally(scene: Scene) -> None:
+    items = _rendered(scene)
+    for item in items:
+        if item["kind"] == "Job":
+            item["spec"]["template"]["metadata"]["annotations"] |= _place(scene.world)
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    scene.narrator.say(
+        f"Its pods are annotated {procs_pod.ANNOTATION}, so that local processes stand for its containers."
+    )
+    scene.run("apply", "-n", scene.namespace, "-f", "-", stdin=text)
+
+
+def _place(world: World) -> Mapping[str, str]:
+    """Return the annotations that a pod needs to be run here."""
+    return {procs_pod.ANNOTATION: "true"} if world.nodes is Nodes.LOCAL else {}
