@@ -1,0 +1,124 @@
+"""The guard's expressions against the words and states of the policy that they stand for."""
+
+import re
+from typing import Any
+
+import pytest
+
+from reprieve_policy import keys, life, mark, namespace
+from reprieve_policy.rules import TEMPLATE_KINDS
+from reprieve_policy.rules.mark import _IN_TEMPLATE
+from reprieve_testing import manifests
+
+POLICIES = manifests.of_kind("ValidatingAdmissionPolicy")
+EACH = [pytest.param(found, id=found["metadata"]["name"]) for found in POLICIES]
+KEYS = {value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)}
+TOLERATIONS = {
+    prefix + name
+    for prefix in (keys.TOLERATION_PREFIX, keys.OLD_TOLERATION_PREFIX)
+    for name in (keys.MINIMUM_PREEMPTABLE_PRIORITY, keys.TOLERATION_SECONDS)
+}
+
+
+def spec_of(name: str) -> Any:
+    return manifests.named("ValidatingAdmissionPolicy", name)["spec"]
+
+
+def expression_of(policy: str, variable: str) -> str:
+    (found,) = [item["expression"] for item in spec_of(policy)["variables"] if item["name"] == variable]
+    return str(found)
+
+
+@pytest.mark.parametrize("policy", EACH)
+def test_an_error_in_it_refuses(policy: Any) -> None:
+    assert policy["spec"]["failurePolicy"] == "Fail"
+
+
+@pytest.mark.parametrize("policy", EACH)
+def test_it_is_in_force_in_every_namespace(policy: Any) -> None:
+    binding = manifests.named("ValidatingAdmissionPolicyBinding", policy["metadata"]["name"])["spec"]
+    assert binding == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+    assert set(policy["spec"]["matchConstraints"]) == {"resourceRules"}
+
+
+@pytest.mark.parametrize("policy", EACH)
+def test_its_refusals_are_forbidden_not_invalid(policy: Any) -> None:
+    assert {validation["reason"] for validation in policy["spec"]["validations"]} == {"Forbidden"}
+
+
+def test_every_way_to_write_a_pods_metadata_is_guarded() -> None:
+    (rule,) = spec_of("reprieve-soft-evictions")["matchConstraints"]["resourceRules"]
+    assert set(rule["operations"]) == {"CREATE", "UPDATE"}
+    assert set(rule["resources"]) == {"pods", "pods/status", "pods/resize", "pods/ephemeralcontainers"}
+    (bindings,) = spec_of("reprieve-bindings")["matchConstraints"]["resourceRules"]
+    assert set(bindings["resources"]) == {"bindings", "pods/binding"}
+
+
+def test_what_is_guarded_is_what_the_operator_writes_and_the_marks() -> None:
+    (condition,) = spec_of("reprieve-soft-evictions")["matchConditions"]
+    assert set(manifests.keys_in(condition["expression"])) == {
+        keys.SOFT_EVICTION,
+        keys.KOORDINATOR_SOFT_EVICTION,
+        keys.EVICTION,
+        keys.CHECKPOINT_REQUEST,
+        keys.CLEANUP_FINALIZER,
+    }
+
+
+def test_an_eviction_is_over_in_the_guard_where_it_is_over_in_the_policy() -> None:
+    expression = expression_of("reprieve-soft-evictions", "isUnderWay")
+    (phases,) = re.findall(r'"phase":"\(([a-z|]+)\)"', expression)
+    assert set(phases.split("|")) == {phase.value for phase in life.TERMINAL}
+
+
+def test_a_mark_in_the_guard_is_a_mark_in_the_policy() -> None:
+    expression = expression_of("reprieve-soft-evictions", "marksSet")
+    assert f"== '{mark.REQUESTED}'" in expression
+    assert all(value in ("", "false") for value in mark._NOT_A_MARK)
+    assert expression.count("['', 'false']") == 2
+
+
+def test_a_mark_in_a_template_is_refused_with_the_rules_words() -> None:
+    (validation, _) = spec_of("reprieve-templates")["validations"]
+    assert validation["message"] == _IN_TEMPLATE
+    assert f": Forbidden: {_IN_TEMPLATE}'" in validation["messageExpression"]
+
+
+def test_templates_are_guarded_wherever_the_rules_look_and_beyond() -> None:
+    resources = {
+        name
+        for rule in spec_of("reprieve-templates")["matchConstraints"]["resourceRules"]
+        for name in rule["resources"]
+    }
+    assert {f"{kind.lower()}s" for kind in TEMPLATE_KINDS} <= resources
+    assert "cronjobs" in resources
+
+
+def test_the_whole_policy_of_a_namespace_is_guarded() -> None:
+    (condition,) = spec_of("reprieve-namespace-policies")["matchConditions"]
+    assert set(manifests.keys_in(condition["expression"])) == set(namespace._READERS)
+
+
+def test_every_right_that_it_asks_for_can_be_granted() -> None:
+    text = (manifests.BASE / "guard.yaml").read_text()
+    asked = set(re.findall(r"group\('reprieve\.dev'\)\.resource\('([a-z]+)'\)\.check\('([a-z]+)'\)", text))
+    granted = {
+        (resource, verb)
+        for role in manifests.of_kind("ClusterRole")
+        for rule in role["rules"]
+        if rule["apiGroups"] == ["reprieve.dev"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert asked == granted == {("softevictions", "report"), ("softevictions", "cancel"), ("policies", "edit")}
+
+
+def test_virtual_rights_are_checked_for_the_whole_cluster() -> None:
+    text = (manifests.BASE / "guard.yaml").read_text()
+    for right in ("softevictions", "policies"):
+        assert re.search(rf"resource\('{right}'\)\.namespace", text) is None
+
+
+def test_every_key_in_the_manifests_is_one_of_the_policys() -> None:
+    found = {key for item in manifests.base() for key in manifests.keys_in(item)}
+    assert found <= KEYS | TOLERATIONS

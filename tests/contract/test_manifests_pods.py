@@ -1,0 +1,111 @@
+"""The two Deployments: what they may do to their node, and whether their probes, ports and budgets fit the programs."""
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from reprieve_operator.settings import OperatorSettings
+from reprieve_testing import manifests
+from reprieve_webhooks.settings import Settings
+
+DEPLOYMENTS = [pytest.param(found, id=found["metadata"]["name"]) for found in manifests.of_kind("Deployment")]
+PORTS = {"reprieve-webhooks": Settings().listen_port, "reprieve-operator": OperatorSettings().listen_port}
+PROJECT = tomllib.loads((manifests.ROOT / "pyproject.toml").read_text())["project"]
+
+
+def container_of(deployment: Any) -> Any:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def test_both_programs_are_deployed() -> None:
+    assert {found["metadata"]["name"] for found in manifests.of_kind("Deployment")} == set(PORTS)
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_command_is_one_that_the_package_installs(deployment: Any) -> None:
+    (command,) = container_of(deployment)["command"]
+    assert command == deployment["metadata"]["name"]
+    assert command in PROJECT["scripts"]
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_image_is_this_version(deployment: Any) -> None:
+    container = container_of(deployment)
+    assert container["image"] == f"reprieve:{PROJECT['version']}"
+    assert container["imagePullPolicy"] == "IfNotPresent"
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_its_security_context_is_restricted(deployment: Any) -> None:
+    pod, container = deployment["spec"]["template"]["spec"], container_of(deployment)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC", "volumes"} & set(pod)
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_it_has_its_own_service_account(deployment: Any) -> None:
+    name = deployment["metadata"]["name"]
+    assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == name
+    assert manifests.named("ServiceAccount", name)["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_its_probes_ask_what_the_program_answers(deployment: Any) -> None:
+    container = container_of(deployment)
+    (port,) = container["ports"]
+    assert port["containerPort"] == PORTS[deployment["metadata"]["name"]]
+    for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
+        asked = container[probe]["httpGet"]
+        assert (asked["path"], asked["port"]) == (path, port["name"])
+        assert (asked.get("scheme") == "HTTPS") == (port["name"] == "https")
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_memory_is_bounded_and_something_is_asked_for(deployment: Any) -> None:
+    resources = container_of(deployment)["resources"]
+    assert set(resources["requests"]) == {"cpu", "memory"}
+    assert "memory" in resources["limits"]
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_a_rollout_or_a_drain_leaves_one_running(deployment: Any) -> None:
+    spec = deployment["spec"]
+    assert spec["replicas"] == 2
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    budget = manifests.named("PodDisruptionBudget", deployment["metadata"]["name"])["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == spec["selector"]
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_selectors_find_the_pods(deployment: Any) -> None:
+    template = deployment["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    (spread,) = template["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_webhooks_end_only_after_they_have_drained() -> None:
+    deployment = manifests.named("Deployment", "reprieve-webhooks")
+    pause = container_of(deployment)["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pause + Settings().drain_seconds < deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+
+
+def test_the_namespace_admits_restricted_pods_only() -> None:
+    labels = manifests.named("Namespace", Settings().namespace)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_everything_namespaced_is_in_one_namespace() -> None:
+    found = {item["metadata"]["namespace"] for item in manifests.base() if "namespace" in item["metadata"]}
+    assert found == {Settings().namespace} == {OperatorSettings().namespace}

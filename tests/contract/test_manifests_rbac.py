@@ -1,0 +1,119 @@
+"""What each program may do, against what it does: a right that no call needs is as wrong as one that is missing."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from reprieve_operator.settings import OperatorSettings
+from reprieve_testing import manifests
+from reprieve_webhooks.settings import Settings
+
+OPERATOR, WEBHOOKS = OperatorSettings(), Settings()
+
+
+class Right(NamedTuple):
+    """One verb on one resource; `name` empty: on all. `namespace` empty: in all."""
+
+    verb: str
+    resource: str
+    name: str = ""
+    namespace: str = ""
+
+
+def everywhere(resource: str, verbs: str, name: str = "") -> set[Right]:
+    return {Right(verb, resource, name) for verb in verbs.split()}
+
+
+def at_home(resource: str, verbs: str, name: str = "") -> set[Right]:
+    return {Right(verb, resource, name, WEBHOOKS.namespace) for verb in verbs.split()}
+
+
+CALLS = {
+    "reprieve-webhooks": {
+        # cache.py: three watches and two look-ups of what a watch has not seen yet; ledgers as metadata.
+        *everywhere("namespaces", "get list watch"),
+        *everywhere("scheduling.k8s.io/priorityclasses", "get list watch"),
+        *everywhere("batch/jobs", "list watch"),
+        *everywhere("apps/statefulsets", "list watch"),
+        *everywhere("apps/replicasets", "list watch"),
+        *at_home("configmaps", "list watch", WEBHOOKS.policy_config_map),
+        # reprieve_certs: the CA and its injection.
+        *at_home("secrets", "get patch", WEBHOOKS.secret_name),
+        *everywhere(
+            "admissionregistration.k8s.io/mutatingwebhookconfigurations", "get patch", WEBHOOKS.webhook_configuration
+        ),
+        *everywhere(
+            "admissionregistration.k8s.io/validatingwebhookconfigurations", "get patch", WEBHOOKS.webhook_configuration
+        ),
+    },
+    "reprieve-operator": {
+        # The watch, the sweep, effects.py.
+        *everywhere("pods", "get list watch patch delete"),
+        *everywhere("pods/status", "patch"),
+        *everywhere("reprieve.dev/softevictions", "report"),
+        # ledgerkeeper.py
+        *everywhere("batch/jobs", "get patch"),
+        *everywhere("apps/statefulsets", "get patch"),
+        *everywhere("apps/replicasets", "get patch"),
+        # announce.py
+        *everywhere("events.k8s.io/events", "create"),
+        *at_home("configmaps", "list watch", "reprieve-policy"),
+        # election.py
+        *at_home("coordination.k8s.io/leases", "create"),
+        *at_home("coordination.k8s.io/leases", "get update", OPERATOR.lease_name),
+    },
+}
+
+
+def rights_of(account: str) -> set[Right]:
+    return {right for binding in _bindings_of(account) for right in _rights_in(binding)}
+
+
+def _bindings_of(account: str) -> Iterator[Any]:
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for binding in manifests.of_kind(kind):
+            if any(subject["name"] == account for subject in binding["subjects"]):
+                yield binding
+
+
+def _rights_in(binding: Any) -> Iterator[Right]:
+    role = manifests.named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
+    namespace = binding["metadata"].get("namespace", "")
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    for name in rule.get("resourceNames", [""]):
+                        yield Right(verb, f"{group}/{resource}" if group else resource, name, namespace)
+
+
+def test_the_webhooks_may_do_what_they_do_and_no_more() -> None:
+    assert rights_of("reprieve-webhooks") == CALLS["reprieve-webhooks"]
+
+
+def test_the_operator_may_do_what_it_does_and_no_more() -> None:
+    assert rights_of("reprieve-operator") == CALLS["reprieve-operator"]
+
+
+def test_nothing_is_granted_by_a_wildcard() -> None:
+    for role in (*manifests.of_kind("ClusterRole"), *manifests.of_kind("Role")):
+        assert "*" not in str(role["rules"]), role["metadata"]["name"]
+
+
+def test_no_secret_is_listed_and_none_created() -> None:
+    granted = {right for account in CALLS for right in rights_of(account) if "secrets" in right.resource}
+    assert granted == at_home("secrets", "get patch", WEBHOOKS.secret_name)
+
+
+def test_rights_of_people_are_bound_to_nobody() -> None:
+    bound = {binding["roleRef"]["name"] for binding in manifests.of_kind("ClusterRoleBinding")}
+    assert bound == set(CALLS)
+    for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
+    assert for_people == {"reprieve:cancel-soft-evictions", "reprieve:edit-policies"}
+
+
+def test_subjects_are_the_service_accounts_of_the_base() -> None:
+    accounts = {
+        (item["metadata"]["namespace"], item["metadata"]["name"]) for item in manifests.of_kind("ServiceAccount")
+    }
+    for binding in (*manifests.of_kind("ClusterRoleBinding"), *manifests.of_kind("RoleBinding")):
+        assert {(subject["namespace"], subject["name"]) for subject in binding["subjects"]} <= accounts

@@ -1,0 +1,150 @@
+"""The webhook configurations against the server that they call and the rules that it runs."""
+
+from typing import Any
+from unittest.mock import sentinel
+
+import pytest
+
+from reprieve_policy import checkpoint, keys, namespace
+from reprieve_policy.rules import RULES, TEMPLATE_KINDS
+from reprieve_policy.toleration import annotation_keys
+from reprieve_testing import manifests
+from reprieve_webhooks.metrics import Metrics
+from reprieve_webhooks.server import Webhooks
+from reprieve_webhooks.settings import Settings
+
+SETTINGS = Settings()
+NAME = SETTINGS.webhook_configuration
+MUTATING = manifests.named("MutatingWebhookConfiguration", NAME)["webhooks"]
+VALIDATING = manifests.named("ValidatingWebhookConfiguration", NAME)["webhooks"]
+ALL = [pytest.param(webhook, id=webhook["name"]) for webhook in (*MUTATING, *VALIDATING)]
+DEPLOYMENT = manifests.named("Deployment", "reprieve-webhooks")
+KINDS = {
+    "pods": "Pod",
+    "deployments": "Deployment",
+    "statefulsets": "StatefulSet",
+    "daemonsets": "DaemonSet",
+    "replicasets": "ReplicaSet",
+    "jobs": "Job",
+    "priorityclasses": "PriorityClass",
+    "namespaces": "Namespace",
+}
+ON_PODS = {
+    keys.PREEMPTION_CLASS,
+    keys.PREEMPTIBLE,
+    keys.CAN_PREEMPT,
+    keys.PREEMPTION_PRIORITY_CLASS,
+    keys.KOORDINATOR_SOFT_EVICTION,
+    *checkpoint._READERS,
+}
+"""What the rules on pods read of them."""
+
+
+def routes() -> set[tuple[str, str]]:
+    server = Webhooks(sentinel.facts, Metrics(), sentinel.readiness, max_review_bytes=1, read_timeout_seconds=1.0)
+    return set(server._routes)
+
+
+def webhook(webhooks: list[Any], name: str) -> Any:
+    (found,) = [found for found in webhooks if found["name"] == f"{name}.{keys.PREFIX.rstrip('/')}"]
+    return found
+
+
+def conditions(found: Any) -> str:
+    return " ".join(condition["expression"] for condition in found["matchConditions"])
+
+
+def kinds_of(webhooks: list[Any]) -> set[str]:
+    resources = (name for found in webhooks for rule in found["rules"] for name in rule["resources"])
+    return {KINDS[name.partition("/")[0]] for name in resources}
+
+
+@pytest.mark.parametrize("found", ALL)
+def test_an_outage_refuses_nothing_and_delays_little(found: Any) -> None:
+    assert found["failurePolicy"] == "Ignore"
+    assert found["timeoutSeconds"] <= 3
+
+
+@pytest.mark.parametrize("found", ALL)
+def test_a_dry_run_may_call_it(found: Any) -> None:
+    assert found["sideEffects"] == "None"
+    assert found["admissionReviewVersions"] == ["v1"]
+
+
+@pytest.mark.parametrize("found", ALL)
+def test_the_server_has_the_path_and_the_service_its_port(found: Any) -> None:
+    service = found["clientConfig"]["service"]
+    assert ("POST", service["path"]) in routes()
+    assert (service["namespace"], service["name"]) == (SETTINGS.namespace, SETTINGS.service_name)
+    (port,) = manifests.named("Service", SETTINGS.service_name)["spec"]["ports"]
+    (container,) = DEPLOYMENT["spec"]["template"]["spec"]["containers"]
+    assert port["port"] == service.get("port", 443)
+    assert {"name": port["targetPort"], "containerPort": SETTINGS.listen_port} in container["ports"]
+
+
+@pytest.mark.parametrize("found", ALL)
+def test_no_certificate_is_in_the_manifests(found: Any) -> None:
+    assert set(found["clientConfig"]) == {"service"}
+
+
+@pytest.mark.parametrize("found", ALL)
+def test_the_systems_own_namespaces_are_always_exempt(found: Any) -> None:
+    if all(rule["scope"] == "Cluster" and rule["resources"] == ["priorityclasses"] for rule in found["rules"]):
+        return
+    exempt = {
+        expression["key"]: expression["values"]
+        for expression in found["namespaceSelector"]["matchExpressions"]
+        if expression["operator"] == "NotIn"
+    }
+    assert exempt["kubernetes.io/metadata.name"] == ["kube-system", SETTINGS.namespace]
+    if "namespaces" not in found["rules"][0]["resources"]:
+        assert exempt[keys.ENFORCEMENT] == [namespace.OFF]
+
+
+def test_every_kind_that_a_rule_is_about_is_reviewed_and_no_other() -> None:
+    assert kinds_of(VALIDATING) == {kind for rule in RULES for kind in rule.kinds}
+    assert kinds_of(MUTATING) == {"Pod", "PriorityClass"}
+
+
+def test_templates_are_those_of_the_rules() -> None:
+    assert kinds_of([webhook(VALIDATING, "templates")]) == set(TEMPLATE_KINDS)
+
+
+def test_a_pod_that_changes_what_a_rule_reads_is_reviewed() -> None:
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "pods")))) == ON_PODS
+
+
+def test_a_template_that_says_what_a_rule_reads_is_reviewed() -> None:
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "templates")))) == ON_PODS | {keys.SOFT_EVICTION}
+
+
+def test_a_priority_class_that_says_what_a_rule_reads_is_reviewed() -> None:
+    tolerations = {*annotation_keys(keys.TOLERATION_PREFIX), *annotation_keys(keys.OLD_TOLERATION_PREFIX)}
+    own = {keys.PREEMPTION_PRIORITY_CLASS, keys.DEFAULT_PREEMPTION_CLASS}
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "priorityclasses")))) == tolerations | own
+    halves = set(annotation_keys(keys.TOLERATION_PREFIX))
+    assert set(manifests.keys_in(conditions(webhook(MUTATING, "priorityclasses")))) == halves
+
+
+def test_a_namespace_that_changes_its_policy_is_reviewed() -> None:
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "namespaces")))) == set(namespace._READERS)
+
+
+def test_a_mark_in_koordinators_dialect_is_given_our_label() -> None:
+    found = webhook(MUTATING, "marks")
+    assert set(manifests.keys_in(conditions(found))) == {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
+    assert found["rules"][0]["resources"] == ["pods", "pods/status"]
+
+
+def test_an_object_that_is_being_deleted_is_left_alone() -> None:
+    creation_only = webhook(MUTATING, "pods")
+    assert creation_only["rules"][0]["operations"] == ["CREATE"]
+    for found in (*MUTATING, *VALIDATING):
+        assert found is creation_only or "!has(object.metadata.deletionTimestamp)" in conditions(found)
+
+
+def test_the_server_finds_what_its_settings_name() -> None:
+    assert manifests.named("ConfigMap", SETTINGS.policy_config_map)["metadata"]["namespace"] == SETTINGS.namespace
+    secret = manifests.named("Secret", SETTINGS.secret_name)
+    assert secret["metadata"]["namespace"] == SETTINGS.namespace
+    assert not {"data", "stringData"} & set(secret)

@@ -1,0 +1,57 @@
+"""The manifests as written, for tests that hold them against the code: no kubectl, no cluster."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+MANIFESTS = ROOT / "manifests"
+BASE = MANIFESTS / "base"
+EXAMPLES = MANIFESTS / "examples"
+
+Object = dict[str, Any]
+
+_KEY = re.compile(
+    r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:reprieve\.dev|koordinator\.sh|scheduling\.x-k8s\.io|scheduling\.sigs\.k8s\.io)/[a-z-]+"
+    r"|(?<![a-z0-9.-])reprieve\.dev/[a-z-]+"
+)
+
+
+def read(path: Path) -> list[Object]:
+    """Return the objects of one file."""
+    return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
+
+
+@cache
+def base() -> list[Object]:
+    """Return every object that the base's kustomization lists."""
+    (kustomization,) = read(BASE / "kustomization.yaml")
+    return [found for name in kustomization["resources"] for found in read(BASE / name)]
+
+
+def of_kind(kind: str) -> list[Object]:
+    """Return the base's objects of one kind."""
+    return [found for found in base() if found["kind"] == kind]
+
+
+def named(kind: str, name: str) -> Object:
+    """Return one object of the base."""
+    (found,) = [found for found in of_kind(kind) if found["metadata"]["name"] == name]
+    return found
+
+
+def keys_in(value: object) -> Iterator[str]:
+    """Yield each label, annotation and finalizer of ours and of upstream that a text, or any text in a value, names."""
+    if isinstance(value, str):
+        yield from _KEY.findall(value)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from keys_in(key)
+            yield from keys_in(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from keys_in(part)
