@@ -7,6 +7,7 @@ of the machine. The programs of workloads come from ConfigMaps, so this one imag
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import json
@@ -30,6 +31,7 @@ PYTHON_IMAGE = "localhost/reprieve/python:1"
 # All shared libraries are in one folder: the machine's own folders differ between distributions.
 LIBRARIES = "/usr/lib/image"
 ENVIRONMENT = [f"LD_LIBRARY_PATH={LIBRARIES}", "PATH=/usr/bin", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"]
+LOADED_LATE = "libgcc_s.so.1"
 TOOLS = ("sh", "cat", "date", "env", "kill", "ls", "mkdir", "sleep", "true")
 NOT_WANTED = re.compile(
     r"(idle_)?tests?|idlelib|tkinter|turtledemo|ensurepip|lib2to3|distutils|pydoc_data|(site|dist)-packages|config-.*"
@@ -93,7 +95,8 @@ def _add_python(layer: tarfile.TarFile) -> None:
         f"usr/{sys.platlibdir}/{version}/{file.relative_to(library)}": file for file in _standard_library(library)
     }
     extensions = [file for file in modules.values() if file.suffix == ".so"]
-    linked = {_place(file): file for file in _shared_libraries([*programs.values(), *extensions])}
+    libraries = [*_shared_libraries([*programs.values(), *extensions]), *_loaded_late()]
+    linked = {_place(file): file for file in libraries}
     with tempfile.TemporaryDirectory() as scratch:
         for place, file in sorted({**programs, **modules, **linked}.items()):
             layer.add(_without_symbols(file.resolve(), Path(scratch)), place, filter=_plain)
@@ -124,6 +127,16 @@ def _shared_libraries(files: Iterable[Path]) -> list[Path]:
     """Return all that `files` are linked with, and the loader, as the machine's own loader finds them."""
     done = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False)
     return [Path(name) for name in parse_ldd(done.stdout)]
+
+
+def _loaded_late() -> list[Path]:
+    """Return the library that glibc loads when a thread ends; without it, Python aborts where it exits beside a thread."""
+    try:
+        ctypes.CDLL(LOADED_LATE)
+    except OSError:
+        return []  # another libc needs none
+    mapped = re.search(rf"^.* (/\S*/{re.escape(LOADED_LATE)})$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    return [Path(mapped[1])] if mapped else []
 
 
 def parse_ldd(text: str) -> list[str]:
