@@ -1,0 +1,84 @@
+"""A Namespace's policy is its admin's: tenants who may change their namespaces may not change that."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from realcluster.install import BASE
+from reprieve_policy import keys
+from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.people import RBAC, Person, cluster_binding, rule, until_answered
+
+pytestmark = pytest.mark.cluster
+
+NAMESPACE = "guard-namespaces"
+POLICY = {
+    keys.WORKLOAD_TYPE: ("annotations", "sensitive"),
+    keys.ALLOWED_PREEMPTION_CLASSES: ("annotations", "0-10"),
+    keys.DEFAULT_PREEMPTION_CLASS: ("annotations", "6"),
+    keys.ENFORCEMENT: ("annotations", "off"),
+}
+NEEDS_EDIT = 'Forbidden: changing it needs verb "edit" on policies.reprieve.dev, cluster-wide'
+
+
+@pytest.fixture(scope="module")
+def tenant(cluster: ClusterHandle) -> Iterator[Person]:
+    """Somebody who may do everything to Namespaces, short of their policy."""
+    bound = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "test:namespaces"}}
+    kubectl = cluster.kubectl
+    kubectl.read("apply", "-f", BASE / "people-rbac.yaml")
+    kubectl.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {**bound, "rules": [rule("namespaces namespaces/status namespaces/finalize", "*")]},
+        cluster_binding("namespace-owner", "test:namespaces"),
+        cluster_binding("policy-editor", "test:namespaces"),
+        {**cluster_binding("policy-editor", "reprieve:edit-policies"), "metadata": {"name": "test:policy-editor-too"}},
+    )
+    owner = Person(kubectl, "namespace-owner", NAMESPACE)
+    editor = Person(kubectl, "policy-editor", NAMESPACE)
+    annotating = ("annotate", "namespace", NAMESPACE, "--dry-run=server", f"{keys.ENFORCEMENT}=warn")
+    until_answered(NEEDS_EDIT, lambda: owner.run(*annotating))
+    until_answered("annotated", lambda: editor.run(*annotating))
+    yield owner
+    kubectl.run("delete", "namespace", NAMESPACE, "--wait=false")
+    kubectl.run("delete", "clusterrole", "test:namespaces")
+    kubectl.run("delete", "clusterrolebinding", "test:namespace-owner", "test:policy-editor", "test:policy-editor-too")
+
+
+@pytest.mark.parametrize("way", ["", "status"])
+@pytest.mark.parametrize("key", POLICY)
+def test_a_tenant_does_not_change_the_policy(tenant: Person, key: str, way: str) -> None:
+    part, value = POLICY[key]
+    through = (f"--subresource={way}",) if way else ()
+    patch = json.dumps({"metadata": {part: {key: value}}})
+    done = tenant.run("patch", "namespace", NAMESPACE, *through, "--type=merge", "-p", patch)
+    assert done.status != 0
+    assert f"metadata.{part}[{key}]: {NEEDS_EDIT}" in done.output
+
+
+def test_a_tenant_does_not_switch_enforcement_off_by_label(tenant: Person) -> None:
+    done = tenant.run("label", "namespace", NAMESPACE, f"{keys.ENFORCEMENT}=off")
+    assert done.status != 0
+    assert f"metadata.labels[{keys.ENFORCEMENT}]: {NEEDS_EDIT}" in done.output
+
+
+def test_a_tenant_does_not_create_a_namespace_with_a_policy(tenant: Person) -> None:
+    metadata = {"name": "guard-created", "annotations": {keys.ALLOWED_PREEMPTION_CLASSES: "0-10"}}
+    created = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    done = tenant.run("create", "-f", "-", stdin=created)
+    assert done.status != 0
+    assert NEEDS_EDIT in done.output
+
+
+def test_whatever_else_a_namespace_says_is_the_tenants(tenant: Person) -> None:
+    done = tenant.run("label", "namespace", NAMESPACE, "team=research", "--overwrite")
+    assert done.status == 0, done.output
+
+
+def test_who_may_edit_policies_changes_one_and_tenants_keep_it(cluster: ClusterHandle, tenant: Person) -> None:
+    editor = Person(cluster.kubectl, "policy-editor", NAMESPACE)
+    done = editor.run("annotate", "namespace", NAMESPACE, f"{keys.DEFAULT_PREEMPTION_CLASS}=2")
+    assert done.status == 0, done.output
+    assert NEEDS_EDIT in tenant.run("annotate", "namespace", NAMESPACE, f"{keys.DEFAULT_PREEMPTION_CLASS}-").output
+    assert tenant.run("label", "namespace", NAMESPACE, "team=simulation", "--overwrite").status == 0

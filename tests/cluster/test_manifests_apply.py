@@ -1,0 +1,59 @@
+"""The manifests as the API server takes them: `kubectl apply` with all of its validation, on a dry run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from realcluster import install
+from reprieve_testing.cluster import ClusterHandle
+
+pytestmark = pytest.mark.cluster
+
+OVERLAYS = [pytest.param(path, id=path.name) for path in (install.BASE, install.LOCAL, install.DEMO)]
+PORT = 23456
+NOT_LOCAL = {"Deployment", "PodDisruptionBudget", "Service"}
+
+
+def objects(text: str) -> Iterator[Any]:
+    return (found for found in yaml.safe_load_all(text) if found is not None)
+
+
+def identities(text: str) -> set[tuple[str, str]]:
+    return {(found["kind"], found["metadata"]["name"]) for found in objects(text)}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_api_server_accepts_all_of_it(cluster: ClusterHandle, overlay: object) -> None:
+    # On a dry run the Namespace is not really made, and everything else in it would be "not found".
+    cluster.kubectl.read("apply", "-f", install.NAMESPACE_FILE)
+    done = cluster.kubectl.run("apply", "--dry-run=server", "-k", overlay)
+    assert done.status == 0, done.output
+    assert "Warning" not in done.output
+
+
+@pytest.mark.parametrize("overlay", [install.LOCAL, install.DEMO])
+def test_local_programs_get_all_but_pods(cluster: ClusterHandle, overlay: Any) -> None:
+    base = identities(cluster.kubectl.read("kustomize", install.BASE))
+    local = identities(install.render(cluster.kubectl, overlay, PORT))
+    assert local == {identity for identity in base if identity[0] not in NOT_LOCAL}
+
+
+def test_every_webhook_is_called_on_the_port_that_is_asked_for(cluster: ClusterHandle) -> None:
+    text = install.render(cluster.kubectl, install.DEMO, PORT)
+    paths = {"MutatingWebhookConfiguration": "mutate", "ValidatingWebhookConfiguration": "validate"}
+    called = 0
+    for found in objects(text):
+        for webhook in found.get("webhooks", []):
+            assert webhook["clientConfig"] == {"url": f"https://127.0.0.1:{PORT}/{paths[found['kind']]}"}
+            called += 1
+    assert called == sum(
+        len(found.get("webhooks", [])) for found in objects(cluster.kubectl.read("kustomize", install.BASE))
+    )
+
+
+def test_the_examples_are_accepted(cluster: ClusterHandle) -> None:
+    for words in (("-k", install.MANIFESTS / "examples"), ("-f", install.MANIFESTS / "examples" / "admitted")):
+        done = cluster.kubectl.run("apply", "--dry-run=server", *words)
+        assert done.status == 0, done.output
