@@ -1,0 +1,431 @@
+"""A victim's life, told as stories: what is seen, and when, leads where."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import pytest
+
+from reprieve_policy import checkpoint, keys, life
+from reprieve_policy.checkpoint import Plan
+from reprieve_policy.contract import BARE_ACCEPTANCE, Answer, AnswerState
+from reprieve_policy.eviction import WAITING, Checkpoint, Eviction, Outcome, Phase, Source
+from reprieve_policy.life import TABLE, TERMINAL, Observation, Seen
+from reprieve_policy.mark import Mark
+from reprieve_policy.settings import PolicySettings
+from reprieve_testing.builders import NOW, after, an_eviction
+
+SETTINGS = PolicySettings()  # 10 min, 50 %, 5 min of deferral, 30 s of grace, a ceiling of 30 min
+NOTHING = Seen()
+UNMARKED = Seen(is_marked=False)
+DELETED = Seen(is_being_deleted=True)
+ENDED = Seen(containers_ended=True)
+GONE = Seen(is_gone=True)
+REPLACED = Seen(is_gone=True, is_replaced=True)
+LOST = Seen(hint_was_lost=True)
+
+
+def plan_of(**annotations: str) -> Plan:
+    known = {"checkpoint": keys.CHECKPOINT, "timeout": keys.CHECKPOINT_TIMEOUT, "max_deferral": keys.MAX_DEFERRAL}
+    plan = checkpoint.parse({known[name]: text for name, text in annotations.items()}, SETTINGS)
+    assert isinstance(plan, Plan)
+    return plan
+
+
+AUTO = plan_of(checkpoint="auto")
+NONE = plan_of(checkpoint="none")
+
+
+def says(state: AnswerState, *, may_go: bool = True, **said: object) -> Seen:
+    return Seen(answer=Answer(state=state, **said), may_go=may_go)  # type: ignore[arg-type]  # named by the tests
+
+
+SAVING = says(AnswerState.SAVING)
+SAVED = says(AnswerState.SAVED, step=4200, path="/ckpt/4200")
+CANNOT = says(AnswerState.CANNOT)
+IDLE = says(AnswerState.IDLE)
+
+
+def defers(seconds: int | None) -> Seen:
+    return says(AnswerState.DEFER, defer_seconds=seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """What is seen at which second; the phases that the victim enters; how its checkpoint ended."""
+
+    seen: tuple[tuple[float, Seen], ...]
+    phases: tuple[Phase, ...]
+    outcome: Outcome | None = None
+    plan: Plan = AUTO
+    settings: PolicySettings = field(default_factory=PolicySettings)
+    deadline: datetime | None = None
+
+
+REQUESTED_AND_HINTED = (0, NOTHING)
+HINTED, CHECKPOINTING, TERMINATING = Phase.HINTED, Phase.CHECKPOINTING, Phase.TERMINATING
+EXTENDED, DEFERRED, CANCELLED = Phase.EXTENDED, Phase.DEFERRED, Phase.CANCELLED
+
+STORIES = {
+    "a victim is told, saves, goes, and is replaced": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (60, SAVED), (61, NOTHING), (90, GONE), (91, REPLACED)),
+        phases=(HINTED, CHECKPOINTING, Phase.SAVED, TERMINATING, Phase.GONE, Phase.REQUEUED),
+        outcome=Outcome.SAVED,
+    ),
+    "one that saves at once is not made to say that it begins": Story(
+        seen=(REQUESTED_AND_HINTED, (1, SAVED)),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+    ),
+    "one that has heard is given until its deadline": Story(
+        seen=(REQUESTED_AND_HINTED, (5, Seen(answer=BARE_ACCEPTANCE)), (599, NOTHING)),
+        phases=(HINTED, CHECKPOINTING),
+        deadline=after(600),
+    ),
+    "one that never answers goes at its deadline, as failed": Story(
+        seen=(REQUESTED_AND_HINTED, (599, NOTHING), (600, NOTHING)),
+        phases=(HINTED, TERMINATING),
+        outcome=Outcome.UNRESPONSIVE,
+    ),
+    "one that answers but is slow is given 50 % more": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (899, SAVING)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED),
+        deadline=after(900),
+    ),
+    "once only": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (900, SAVING)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, TERMINATING),
+        outcome=Outcome.TIMED_OUT,
+    ),
+    "in its extension it may still save": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (890, SAVED)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+    ),
+    "one that answers for the first time at its deadline is extended": Story(
+        seen=(REQUESTED_AND_HINTED, (600, SAVING)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED),
+        deadline=after(900),
+    ),
+    "without an extension it goes at its deadline": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, TERMINATING),
+        settings=PolicySettings(extension_percent=0),
+        outcome=Outcome.TIMED_OUT,
+    ),
+    "an operator that was away beyond the extension ends it at once": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (5000, NOTHING)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, TERMINATING),
+        outcome=Outcome.TIMED_OUT,
+    ),
+    "what it has saved by then counts, however late it is seen": Story(
+        seen=(REQUESTED_AND_HINTED, (5000, SAVED)),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+    ),
+    "a deferral never shortens the time it has": Story(
+        seen=(REQUESTED_AND_HINTED, (5, defers(60))),
+        phases=(HINTED, DEFERRED),
+        deadline=after(600),
+    ),
+    "a deferral near the deadline moves it": Story(
+        seen=(REQUESTED_AND_HINTED, (590, defers(60))),
+        phases=(HINTED, DEFERRED),
+        deadline=after(650),
+    ),
+    "a deferral is capped": Story(
+        seen=(REQUESTED_AND_HINTED, (590, defers(10**6))),
+        phases=(HINTED, DEFERRED),
+        deadline=after(890),
+    ),
+    "a deferral without a time is the longest there is": Story(
+        seen=(REQUESTED_AND_HINTED, (590, defers(None))),
+        phases=(HINTED, DEFERRED),
+        deadline=after(890),
+    ),
+    "a deferral that was granted is forced at its end": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (590, defers(60)), (640, defers(60)), (650, defers(60))),
+        phases=(HINTED, CHECKPOINTING, DEFERRED, TERMINATING),
+        outcome=Outcome.TIMED_OUT,
+    ),
+    "a deferred victim may save": Story(
+        seen=(REQUESTED_AND_HINTED, (590, defers(60)), (640, SAVED)),
+        phases=(HINTED, DEFERRED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+    ),
+    "an extended victim is not deferred too": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (890, defers(60)), (900, defers(60))),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, TERMINATING),
+        outcome=Outcome.TIMED_OUT,
+    ),
+    "one that cannot save goes at once": Story(
+        seen=(REQUESTED_AND_HINTED, (5, CANNOT)),
+        phases=(HINTED, TERMINATING),
+        outcome=Outcome.REFUSED,
+    ),
+    "one without a checkpoint goes at once": Story(
+        seen=((0, NOTHING),),
+        phases=(TERMINATING,),
+        plan=NONE,
+        outcome=Outcome.SKIPPED,
+    ),
+    "a mark that is taken back before the hint cancels": Story(
+        seen=((0, UNMARKED),), phases=(CANCELLED,), outcome=Outcome.CANCELLED
+    ),
+    "a mark that is taken back while it saves cancels": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (6, UNMARKED)),
+        phases=(HINTED, CHECKPOINTING, CANCELLED),
+        outcome=Outcome.CANCELLED,
+    ),
+    "a mark that is taken back at the deadline still cancels": Story(
+        seen=(REQUESTED_AND_HINTED, (600, UNMARKED)), phases=(HINTED, CANCELLED), outcome=Outcome.CANCELLED
+    ),
+    "a mark that is taken back while others save cancels": Story(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (6, replace(UNMARKED, may_go=False))),
+        phases=(HINTED, Phase.SAVED, CANCELLED),
+        outcome=Outcome.CANCELLED,
+    ),
+    "a mark that is taken back after the DELETE changes nothing": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, UNMARKED)),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+    ),
+    "one that somebody else deletes is overtaken": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (6, DELETED), (9, GONE)),
+        phases=(HINTED, CHECKPOINTING, TERMINATING, Phase.GONE),
+        outcome=Outcome.OVERTAKEN,
+    ),
+    "one that is deleted after it has saved has saved": Story(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (6, replace(DELETED, may_go=False))),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+    ),
+    "one that is gone before anybody looked is overtaken": Story(
+        seen=(REQUESTED_AND_HINTED, (5, GONE)), phases=(HINTED, Phase.GONE), outcome=Outcome.OVERTAKEN
+    ),
+    "one that is gone after it has saved has saved": Story(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (6, GONE)),
+        phases=(HINTED, Phase.SAVED, Phase.GONE),
+        outcome=Outcome.SAVED,
+    ),
+    "one whose containers ended by themselves is finished": Story(
+        seen=(REQUESTED_AND_HINTED, (5, ENDED)), phases=(HINTED, Phase.FINISHED), outcome=Outcome.FINISHED
+    ),
+    "one whose containers ended after it has saved has saved": Story(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (6, ENDED)),
+        phases=(HINTED, Phase.SAVED, Phase.FINISHED),
+        outcome=Outcome.SAVED,
+    ),
+    "one that has saved waits for others": Story(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (1799, Seen(may_go=False))),
+        phases=(HINTED, Phase.SAVED),
+        outcome=Outcome.SAVED,
+        deadline=after(1800),
+    ),
+    "but not beyond the ceiling": Story(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (1800, Seen(may_go=False))),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+    ),
+    "a lost hint is given again, with a whole timeout": Story(
+        seen=(REQUESTED_AND_HINTED, (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
+    ),
+    "a hint that is lost at its deadline is given again too": Story(
+        seen=(REQUESTED_AND_HINTED, (600, LOST)), phases=(HINTED, HINTED), deadline=after(1200)
+    ),
+    "three times in all": Story(
+        seen=(REQUESTED_AND_HINTED, (10, LOST), (20, LOST), (30, LOST), (40, LOST)),
+        phases=(HINTED, HINTED, HINTED),
+        deadline=after(620),
+    ),
+    "then time just runs": Story(
+        seen=(REQUESTED_AND_HINTED, (10, LOST), (20, LOST), (620, LOST)),
+        phases=(HINTED, HINTED, HINTED, TERMINATING),
+        outcome=Outcome.UNRESPONSIVE,
+    ),
+    "a workload that knows of no request is told again": Story(
+        seen=(REQUESTED_AND_HINTED, (10, replace(IDLE, hint_was_lost=True))),
+        phases=(HINTED, HINTED),
+        deadline=after(610),
+    ),
+    "a workload that has answered has not lost the hint": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (10, LOST)), phases=(HINTED, CHECKPOINTING), deadline=after(600)
+    ),
+    "an idle workload is not one that answers": Story(
+        seen=(REQUESTED_AND_HINTED, (5, IDLE), (600, IDLE)),
+        phases=(HINTED, TERMINATING),
+        outcome=Outcome.UNRESPONSIVE,
+    ),
+    "an answer to another eviction is no answer": Story(
+        seen=(REQUESTED_AND_HINTED, (5, says(AnswerState.SAVED, eviction_id="another")), (600, NOTHING)),
+        phases=(HINTED, TERMINATING),
+        outcome=Outcome.UNRESPONSIVE,
+    ),
+    "an answer that is there before the hint is not one to it": Story(
+        seen=((0, SAVED), (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
+    ),
+    "the ceiling bounds the timeout": Story(
+        seen=(REQUESTED_AND_HINTED,),
+        phases=(HINTED,),
+        settings=PolicySettings(ceiling_seconds=300),
+        deadline=after(300),
+    ),
+    "the ceiling bounds the extension": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED),
+        settings=PolicySettings(ceiling_seconds=700),
+        deadline=after(700),
+    ),
+    "the ceiling bounds a deferral": Story(
+        seen=(REQUESTED_AND_HINTED, (590, defers(300))),
+        phases=(HINTED, DEFERRED),
+        settings=PolicySettings(ceiling_seconds=700),
+        deadline=after(700),
+    ),
+    "the ceiling bounds a hint that is given again": Story(
+        seen=(REQUESTED_AND_HINTED, (599, LOST)),
+        phases=(HINTED, HINTED),
+        settings=PolicySettings(ceiling_seconds=700),
+        deadline=after(700),
+    ),
+    "a clock that goes back an hour deletes nothing early": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (-3600, SAVING)),
+        phases=(HINTED, CHECKPOINTING),
+        deadline=after(600),
+    ),
+    "a hint given again by a clock that went back does not shorten the time": Story(
+        seen=(REQUESTED_AND_HINTED, (-3600, LOST)), phases=(HINTED, HINTED), deadline=after(600)
+    ),
+    "a clock that goes forward an hour ends the wait": Story(
+        seen=(REQUESTED_AND_HINTED, (3600, NOTHING)),
+        phases=(HINTED, TERMINATING),
+        outcome=Outcome.UNRESPONSIVE,
+    ),
+}
+
+
+def live(story: Story) -> tuple[Eviction, list[Phase]]:
+    eviction, phases = an_eviction().build(), []
+    for second, seen in story.seen:
+        decision = life.decide(eviction, seen, story.plan, story.settings, after(second))
+        eviction = decision.eviction
+        phases.extend(move.to for move in decision.moves)
+    return eviction, phases
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_a_victims_life(story: Story) -> None:
+    eviction, phases = live(story)
+    assert tuple(phases) == story.phases
+    assert eviction.phase is story.phases[-1]
+    assert eviction.outcome is story.outcome
+    if eviction.phase in (*WAITING, Phase.SAVED):
+        assert eviction.deadline == story.deadline == life.next_wake(eviction)
+    else:
+        assert life.next_wake(eviction) is None
+    assert life.is_waiting(eviction.phase) is (eviction.phase in WAITING)
+
+
+def test_lowering_the_ceiling_takes_no_time_from_a_victim_that_was_told() -> None:
+    hinted = an_eviction().hinted(deadline=after(600)).build()
+    decision = life.decide(hinted, defers(60), AUTO, PolicySettings(ceiling_seconds=10), after(5))
+    assert decision.eviction.deadline == after(600)
+
+
+def test_a_checkpoint_is_what_the_workload_said_when_it_said_it() -> None:
+    eviction, _ = live(Story(seen=(REQUESTED_AND_HINTED, (60, SAVED)), phases=()))
+    assert eviction.checkpoint == Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
+    assert (eviction.hinted_at, eviction.answered_at, eviction.attempt) == (NOW, after(60), 1)
+
+
+def test_only_an_answer_counts_as_answered() -> None:
+    stories = {name: story for name, story in STORIES.items() if story.outcome is Outcome.UNRESPONSIVE}
+    assert stories
+    assert all(live(story)[0].answered_at is None for story in stories.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grace:
+    pod_seconds: int = 30
+    mark_seconds: int | None = None
+    cap_seconds: int = 30
+    want: int
+
+
+GRACES = {
+    "the pod's own grace": Grace(pod_seconds=20, want=20),
+    "at most the admin's cap": Grace(pod_seconds=3600, want=30),
+    "a cap may be longer than the usual": Grace(pod_seconds=3600, cap_seconds=120, want=120),
+    "a mark may shorten it": Grace(mark_seconds=5, want=5),
+    "a mark may not lengthen it": Grace(pod_seconds=20, mark_seconds=25, want=20),
+    "never zero, though the mark says so": Grace(mark_seconds=0, want=1),
+    "never zero, though the pod says so": Grace(pod_seconds=0, want=1),
+}
+
+
+@pytest.mark.parametrize("grace", GRACES.values(), ids=GRACES)
+def test_grace_is_chosen_once(grace: Grace) -> None:
+    begun = life.begin(Mark(grace_seconds=grace.mark_seconds), Source.LABEL, "pod-uid", NOW)
+    settings = PolicySettings(grace_cap_seconds=grace.cap_seconds)
+    decision = life.decide(begun, Seen(pod_grace_seconds=grace.pod_seconds), NONE, settings, NOW)
+    assert decision.eviction.grace_seconds == grace.want
+
+
+def test_an_eviction_begins_with_what_the_mark_says() -> None:
+    asked = Mark(initiator="descheduler", reason="overload", requested_at=after(-3600), grace_seconds=5)
+    assert life.begin(asked, Source.KOORDINATOR, "uid", NOW) == Eviction(
+        eviction_id="uid-1795262400",
+        phase=Phase.REQUESTED,
+        requested_at=NOW,
+        source=Source.KOORDINATOR,
+        initiator="descheduler",
+        reason="overload",
+        mark_grace_seconds=5,
+    )
+
+
+BEFORE_DELETE = (Phase.REQUESTED, *WAITING, Phase.SAVED)
+
+LEADS_ON = {
+    Observation.CHECKPOINT_WANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
+    Observation.CHECKPOINT_UNWANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
+    Observation.HINT_LOST: ((Phase.HINTED,), "whoever has answered has heard"),
+    Observation.ANSWERED: ((Phase.HINTED,), "hearing it again changes nothing"),
+    Observation.SAVED: (WAITING, "before, nobody has asked; afterwards, it is settled"),
+    Observation.CANNOT: (WAITING, "before, nobody has asked; afterwards, it is settled"),
+    Observation.DEFERRED: ((Phase.HINTED, Phase.CHECKPOINTING), "more time is given once"),
+    Observation.DEADLINE_UNANSWERED: ((Phase.HINTED,), "every other phase that waits was reached by an answer"),
+    Observation.DEADLINE_ANSWERED: ((CHECKPOINTING, EXTENDED, DEFERRED), "one that is only hinted has not answered"),
+    Observation.RELEASED: ((Phase.SAVED,), "only who has saved waits for others"),
+    Observation.MARK_REMOVED: (BEFORE_DELETE, "a DELETE cannot be taken back"),
+    Observation.DELETED_BY_OTHERS: (BEFORE_DELETE, "afterwards it was us"),
+    Observation.CONTAINERS_ENDED: (BEFORE_DELETE, "afterwards that is what was asked for"),
+    Observation.OBJECT_GONE: ((*BEFORE_DELETE, Phase.TERMINATING), "it goes once"),
+    Observation.REPLACED: ((Phase.GONE,), "a replacement comes after what it replaces"),
+}
+"""Where each observation leads on, and why it means nothing elsewhere."""
+
+
+@pytest.mark.parametrize("observation", Observation)
+def test_every_pair_of_phase_and_observation_is_listed_or_explained(observation: Observation) -> None:
+    phases, _why_nowhere_else = LEADS_ON[observation]
+    assert {phase for phase in Phase if observation in TABLE[phase]} == set(phases)
+
+
+def test_every_phase_has_a_row_and_is_reached() -> None:
+    assert set(TABLE) == set(Phase)
+    assert {move.to for row in TABLE.values() for move in row.values()} | {Phase.REQUESTED} == set(Phase)
+
+
+def test_what_is_over_stays_over() -> None:
+    onward = {move.to for phase in TERMINAL for move in TABLE[phase].values()}
+    assert onward == {Phase.REQUEUED}
+
+
+def test_whatever_ends_or_deletes_says_how_the_checkpoint_ended() -> None:
+    for phase in BEFORE_DELETE:
+        for move in TABLE[phase].values():
+            assert (move.outcome is not None) is (move.to not in BEFORE_DELETE or move.to is Phase.SAVED)
+
+
+def test_phases_before_the_delete_are_those_that_can_be_cancelled() -> None:
+    assert {phase for phase in Phase if Observation.MARK_REMOVED in TABLE[phase]} == set(life.BEFORE_DELETE)

@@ -1,0 +1,199 @@
+"""What holds in every victim's life, whatever is seen and however the clock runs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from random import Random
+from typing import NamedTuple
+
+from reprieve_policy import eviction as codec
+from reprieve_policy import life
+from reprieve_policy.checkpoint import AnnotationHint, Plan, Strategy
+from reprieve_policy.contract import Answer, AnswerState
+from reprieve_policy.eviction import Eviction, Outcome, Phase
+from reprieve_policy.life import BEFORE_DELETE, TABLE, TERMINAL, Decision, Seen
+from reprieve_policy.settings import PolicySettings
+from reprieve_testing.builders import NOW, an_eviction
+
+HOUR = timedelta(hours=1)
+REQUESTED = an_eviction().build()
+
+
+@dataclass(frozen=True)
+class Life:
+    """All that is seen of one victim, and by which clock."""
+
+    plan: Plan
+    settings: PolicySettings
+    steps: tuple[tuple[timedelta, Seen], ...]
+
+    def decide(self, eviction: Eviction, seen: Seen, now: datetime) -> Decision:
+        return life.decide(eviction, seen, self.plan, self.settings, now)
+
+
+class Turn(NamedTuple):
+    """One decision in a life: the state before, what is seen, when, and what follows."""
+
+    victim: Life
+    before: Eviction
+    seen: Seen
+    now: datetime
+    decision: Decision
+
+
+def turns_of(victim: Life) -> Iterator[Turn]:
+    eviction, now = REQUESTED, NOW
+    for elapsed, seen in victim.steps:
+        now += elapsed
+        decision = victim.decide(eviction, seen, now)
+        yield Turn(victim, eviction, seen, now, decision)
+        eviction = decision.eviction
+
+
+def an_answer(chance: Random) -> Answer:
+    return Answer(
+        state=chance.choice(list(AnswerState)),
+        eviction_id=chance.choice([None, REQUESTED.eviction_id, "another"]),
+        step=chance.choice([None, 4200]),
+        defer_seconds=chance.choice([None, 0, 60, 2**53]),
+    )
+
+
+def seen_by(chance: Random) -> Seen:
+    return Seen(
+        is_marked=chance.random() > 0.03,
+        is_being_deleted=chance.random() < 0.03,
+        containers_ended=chance.random() < 0.03,
+        is_gone=chance.random() < 0.05,
+        is_replaced=chance.random() < 0.3,
+        pod_grace_seconds=chance.choice([0, 1, 30, 10**6]),
+        answer=an_answer(chance) if chance.random() < 0.5 else None,
+        hint_was_lost=chance.random() < 0.3,
+        may_go=chance.random() < 0.5,
+    )
+
+
+def a_life(chance: Random) -> Life:
+    """Return one of ten turns, with a clock that now and then jumps an hour, forward or back."""
+    clock = [*range(0, 900, 50), HOUR.total_seconds(), -HOUR.total_seconds()]
+    return Life(
+        plan=Plan(
+            strategy=chance.choice([Strategy.AUTO, Strategy.AUTO, Strategy.AUTO, Strategy.NONE]),
+            hint=AnnotationHint(),
+            timeout_seconds=chance.randint(1, 3600),
+            max_deferral_seconds=chance.randint(1, 3600),
+        ),
+        settings=PolicySettings(
+            extension_percent=chance.choice([0, 50, 100]),
+            grace_cap_seconds=chance.randint(1, 120),
+            ceiling_seconds=chance.randint(1, 3600),
+        ),
+        steps=tuple((timedelta(seconds=chance.choice(clock)), seen_by(chance)) for _ in range(10)),
+    )
+
+
+LIVES = [list(turns_of(a_life(Random(seed)))) for seed in range(400)]
+"""The same ones every time. Drawing them by hypothesis takes a hundred times as long as living them."""
+
+TURNS = [turn for turns in LIVES for turn in turns]
+
+
+def test_these_lives_visit_every_phase_and_end_in_every_way() -> None:
+    states = [turn.decision.eviction for turn in TURNS]
+    assert {state.phase for state in states} == set(Phase) - {Phase.REQUESTED}
+    assert {state.outcome for state in states} == {None, *Outcome}
+
+
+def test_every_move_is_in_the_table() -> None:
+    for _, before, _, _, decision in TURNS:
+        phases = [before.phase, *(move.to for move in decision.moves)]
+        assert all(move in TABLE[phase].values() for phase, move in zip(phases, decision.moves, strict=False))
+        assert decision.eviction.phase is phases[-1]
+
+
+def test_no_victim_waits_beyond_the_ceiling() -> None:
+    for victim, _, _, now, decision in TURNS:
+        ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
+        state = decision.eviction
+        assert state.phase not in BEFORE_DELETE or now < ceiling
+        assert state.deadline is None or state.deadline <= ceiling
+
+
+def test_a_deadline_that_was_told_never_comes_earlier() -> None:
+    for _, before, _, _, decision in TURNS:
+        if before.deadline is not None and decision.eviction.phase in BEFORE_DELETE:
+            assert decision.eviction.deadline is not None
+            assert decision.eviction.deadline >= before.deadline
+
+
+def test_nothing_is_deleted_without_a_reason() -> None:
+    for victim, before, seen, now, decision in TURNS:
+        state = decision.eviction
+        if before.phase not in BEFORE_DELETE or state.phase is not Phase.TERMINATING:
+            continue
+        about_it = seen.answer if seen.answer and seen.answer.is_about(before.eviction_id) else None
+        ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
+        is_late = now >= (before.deadline or ceiling)
+        assert {
+            Outcome.SKIPPED: not victim.plan.waits,
+            Outcome.OVERTAKEN: seen.is_being_deleted,
+            Outcome.REFUSED: about_it is not None and about_it.state is AnswerState.CANNOT,
+            Outcome.SAVED: state.checkpoint is not None,
+            Outcome.UNRESPONSIVE: state.answered_at is None and is_late,
+            Outcome.TIMED_OUT: state.answered_at is not None and is_late,
+        }[state.outcome or Outcome.FINISHED]
+
+
+def test_a_checkpoint_is_only_what_the_workload_acknowledged() -> None:
+    for _, before, seen, _, decision in TURNS:
+        if decision.eviction.checkpoint != before.checkpoint:
+            assert seen.answer is not None
+            assert seen.answer.state is AnswerState.SAVED
+            assert seen.answer.is_about(before.eviction_id)
+
+
+def test_whatever_is_deleted_or_over_has_an_outcome_and_a_grace_within_the_cap() -> None:
+    for victim, _, _, _, decision in TURNS:
+        state = decision.eviction
+        assert (state.outcome is not None) or state.phase in BEFORE_DELETE
+        if state.phase is Phase.TERMINATING:
+            assert state.grace_seconds is not None
+            assert life.LEAST_GRACE_SECONDS <= state.grace_seconds <= victim.settings.grace_cap_seconds
+
+
+def test_what_is_over_stays_as_it_is() -> None:
+    for _, before, _, _, decision in TURNS:
+        if before.phase in TERMINAL:
+            assert replace(decision.eviction, phase=before.phase) == before
+
+
+def test_a_victim_is_told_three_times_at_most_and_given_more_time_once() -> None:
+    for turns in LIVES:
+        moves = [move.to for turn in turns for move in turn.decision.moves]
+        assert moves.count(Phase.HINTED) <= life.MAX_ATTEMPTS
+        assert moves.count(Phase.EXTENDED) + moves.count(Phase.DEFERRED) <= 1
+
+
+def test_deciding_again_changes_nothing() -> None:
+    """Each loss of a hint is one more attempt, and an answer from before the hint is good for nothing."""
+    for victim, before, seen, now, decision in TURNS:
+        same = replace(seen, hint_was_lost=False, answer=None if before.phase is Phase.REQUESTED else seen.answer)
+        assert victim.decide(decision.eviction, same, now).moves == ()
+
+
+def test_an_operator_that_was_killed_goes_on_from_what_the_pod_carries() -> None:
+    for victim, _, _, now, decision in TURNS:
+        carried = codec.parse(codec.render(decision.eviction))
+        assert carried == decision.eviction
+        assert victim.decide(carried, Seen(), now) == victim.decide(decision.eviction, Seen(), now)
+
+
+def test_waking_at_next_wake_misses_nothing() -> None:
+    quiet = Seen(may_go=False)
+    for victim, _, _, now, decision in TURNS:
+        wake = life.next_wake(decision.eviction)
+        if wake is None:
+            assert victim.decide(decision.eviction, quiet, now + 100 * HOUR).moves == ()
+        else:
+            assert victim.decide(decision.eviction, quiet, wake - timedelta(seconds=1)).moves == ()
+            assert victim.decide(decision.eviction, quiet, wake).moves != ()
