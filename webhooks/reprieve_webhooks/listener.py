@@ -14,6 +14,8 @@ from aiohttp.web_protocol import RequestHandler
 
 from .server import Webhooks
 
+_LINGERING_SECONDS = 0.5
+"""For the rest of a request that was refused half read: a client that still sends would see a reset, not the answer."""
 _CLOSING_SECONDS = 5.0
 """For the last answers under way, once the port is closed."""
 
@@ -34,7 +36,13 @@ async def listen(
         return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=max_review_bytes)
 
     # Compressed bodies stay compressed, and so are no JSON: nobody sends them but as a bomb.
-    server = web.Server(webhooks.respond, request_factory=make_request, access_log=None, auto_decompress=False)
+    server = web.Server(
+        webhooks.respond,
+        request_factory=make_request,
+        access_log=None,
+        auto_decompress=False,
+        lingering_time=_LINGERING_SECONDS,
+    )
     runner = web.ServerRunner(server, shutdown_timeout=_CLOSING_SECONDS)
     await runner.setup()
     await web.TCPSite(runner, address or None, port, ssl_context=context, backlog=1024).start()

@@ -15,13 +15,14 @@ from aiohttp import web
 from . import handlers, review
 from .handlers import Answer, FactsSource, Handler
 from .metrics import Metrics
+from .reply import Reply
 from .review import Malformed
 
 _LOG = logging.getLogger(__name__)
 _JSON = "application/json"
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
-Respond = Callable[[web.BaseRequest], Awaitable[web.Response]]
+Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Readiness(Protocol):
@@ -54,7 +55,7 @@ class Webhooks:
             ("GET", "/metrics"): self._answer_metrics,
         }
 
-    async def respond(self, request: web.BaseRequest) -> web.Response:
+    async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request."""
         respond = self._routes.get((request.method, request.path))
         response = _text(*self._no_route(request)) if respond is None else await respond(request)
@@ -70,7 +71,7 @@ class Webhooks:
     def _reviewer(self, name: str, handle: Handler) -> Respond:
         duration = self._metrics.duration_of(name)
 
-        async def respond(request: web.BaseRequest) -> web.Response:
+        async def respond(request: web.BaseRequest) -> web.StreamResponse:
             body = await self._read(request)
             if isinstance(body, web.Response):
                 return body
@@ -106,7 +107,7 @@ class Webhooks:
     def _too_large(self) -> web.Response:
         return _closing(_text(413, f"a review must not be larger than {self._max_review_bytes} bytes"))
 
-    async def _answer(self, name: str, handle: Handler, body: bytes) -> web.Response:
+    async def _answer(self, name: str, handle: Handler, body: bytes) -> web.StreamResponse:
         request = review.parse(body)
         answer: Answer | Malformed
         if isinstance(request, Malformed):
@@ -124,7 +125,7 @@ class Webhooks:
         self._count(name, answer.kind, answer.outcome)
         if _LOG.isEnabledFor(logging.DEBUG):
             _LOG.debug("review answered", extra={"webhook": name, "kind": answer.kind, "outcome": answer.outcome})
-        return web.Response(body=answer.body, content_type=_JSON)
+        return Reply(answer.body)
 
     def _count(self, name: str, kind: str, outcome: str) -> None:
         self._metrics.review_counter(name, kind, outcome).inc()

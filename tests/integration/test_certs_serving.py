@@ -1,0 +1,166 @@
+"""The served certificate changes without a restart, and never to a worse one."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from reprieve_certs import issue
+from reprieve_certs.files import CertificateFiles
+from reprieve_certs.issue import Credential
+from reprieve_certs.serving import ServingContext
+from reprieve_testing.reviews import LOOPBACK, RunningServer, a_pod, a_review, running_server, trusting
+
+NOW = datetime.now(UTC)
+
+
+def a_pair(ca: Credential | None = None) -> Credential:
+    return issue.issue_serving(ca or issue.issue_ca(NOW), LOOPBACK, NOW)
+
+
+def load(serving: ServingContext, pair: Credential) -> None:
+    serving.load(pair.certificate_pem, pair.key_pem)
+
+
+async def served_by(server: RunningServer, context: ssl.SSLContext) -> bytes:
+    """Return the certificate that a new connection is shown, as DER."""
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+    shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.transport.abort()
+    return shown
+
+
+async def test_new_connections_see_the_new_certificate_and_open_ones_go_on():
+    async with running_server() as server:
+        await server.ask("/validate", a_review(a_pod()))
+        pair = a_pair(server.ca)
+        load(server.serving, pair)
+
+        # The session's connection is kept alive: this one came before the change.
+        await server.ask("/validate", a_review(a_pod()))
+        assert await served_by(server, trusting(server.ca)) == pair.certificate.public_bytes(Encoding.DER)
+
+
+async def test_a_new_ca_is_met_by_clients_that_trust_it_and_refused_by_others():
+    async with running_server() as server:
+        ca = issue.issue_ca(NOW)
+        load(server.serving, a_pair(ca))
+
+        assert await served_by(server, trusting(ca))
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await served_by(server, trusting(server.ca))
+
+
+async def test_a_changed_key_type_leaves_nothing_of_the_old_certificate():
+    async with running_server() as server:
+        load(server.serving, an_rsa_pair(server.ca))
+        pair = a_pair(server.ca)
+        load(server.serving, pair)
+        context = trusting(server.ca)
+        # A client that would rather have RSA: an old certificate in a slot of its own would be chosen.
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers("ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256")
+
+        assert await served_by(server, context) == pair.certificate.public_bytes(Encoding.DER)
+
+
+def an_rsa_pair(ca: Credential) -> Credential:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(ca.certificate.subject)
+        .issuer_name(ca.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW)
+        .not_valid_after(NOW + timedelta(days=1))
+        .sign(ca.key, hashes.SHA256())
+    )
+    return Credential(certificate, key)  # type: ignore[arg-type]  # of another type on purpose
+
+
+BROKEN: dict[str, Callable[[Credential, Credential], tuple[bytes, bytes]]] = {
+    "the key of another certificate": lambda one, other: (one.certificate_pem, other.key_pem),
+    "half a certificate": lambda one, _: (one.certificate_pem[:200], one.key_pem),
+    "half a key": lambda one, _: (one.certificate_pem, one.key_pem[:100]),
+    "no certificate": lambda one, _: (b"", one.key_pem),
+    "no key": lambda one, _: (one.certificate_pem, b""),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+async def test_a_broken_pair_leaves_the_last_good_one(broken: Callable[[Credential, Credential], tuple[bytes, bytes]]):
+    async with running_server() as server:
+        before = await served_by(server, trusting(server.ca))
+        with pytest.raises(ValueError):  # noqa: PT011 - whatever OpenSSL says of it
+            server.serving.load(*broken(a_pair(server.ca), a_pair(server.ca)))
+
+        assert await served_by(server, trusting(server.ca)) == before
+
+
+async def test_before_anything_is_loaded_a_handshake_fails_and_nothing_else():
+    serving = ServingContext()
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=serving.listener)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.open_connection("127.0.0.1", port, ssl=trusting(issue.issue_ca(NOW)))
+    server.close()
+    await server.wait_closed()
+
+
+class TestFiles:
+    """A directory that cert-manager writes."""
+
+    def setup_method(self) -> None:
+        self.failures = 0
+
+    def count(self) -> None:
+        self.failures += 1
+
+    def write(self, directory: Path, pair: Credential) -> None:
+        (directory / "tls.crt").write_bytes(pair.certificate_pem)
+        (directory / "tls.key").write_bytes(pair.key_pem)
+
+    def test_are_loaded_once_and_again_when_they_change(self, tmp_path: Path):
+        serving = ServingContext()
+        files = CertificateFiles(tmp_path, serving, count_failure=self.count)
+        self.write(tmp_path, a_pair())
+        files.load()
+        first = serving._current
+        files.load()
+        assert serving._current is first
+        self.write(tmp_path, a_pair())
+        files.load()
+
+        assert serving._current is not first
+        assert (files.is_established, self.failures) == (True, 0)
+
+    def test_half_written_serve_the_last_good_pair_and_are_counted_once(self, tmp_path: Path):
+        serving = ServingContext()
+        files = CertificateFiles(tmp_path, serving, count_failure=self.count)
+        self.write(tmp_path, a_pair())
+        files.load()
+        good = serving._current
+        pair = a_pair()
+        (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
+        files.load()
+        files.load()
+
+        assert serving._current is good
+        assert self.failures == 1
+        (tmp_path / "tls.key").write_bytes(pair.key_pem)
+        files.load()
+        assert serving._current is not good
+
+    def test_absent_are_not_established(self, tmp_path: Path):
+        files = CertificateFiles(tmp_path / "none", ServingContext(), count_failure=self.count)
+        files.load()
+
+        assert (files.is_established, self.failures) == (False, 1)

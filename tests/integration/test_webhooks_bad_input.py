@@ -1,0 +1,189 @@
+"""Whatever arrives is answered with one sentence, and the server lives on."""
+
+import asyncio
+import gzip
+import json
+import ssl
+import warnings
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+
+from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server, trusting
+
+LIMIT = 100_000
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[RunningServer]:
+    async with running_server(max_review_bytes=LIMIT, read_timeout_seconds=0.3) as running:
+        yield running
+        # Whatever the test sent: the next caller is served.
+        assert (await running.ask("/validate", a_review(a_pod())))["allowed"] is True
+
+
+def _without(field: str) -> bytes:
+    review = a_review(a_pod())
+    del review["request"][field]
+    return json.dumps(review).encode()
+
+
+def _with_labels(labels: object) -> bytes:
+    pod = a_pod()
+    pod["metadata"]["labels"] = labels
+    return json.dumps(a_review(pod)).encode()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A body, and a part of the sentence that answers it."""
+
+    body: bytes
+    says: str
+    status: int = 400
+
+
+GOOD = json.dumps(a_review(a_pod())).encode()
+CASES = {
+    "nothing": Case(b"", "not JSON"),
+    "half a document": Case(GOOD[: len(GOOD) // 2], "not JSON"),
+    "two documents": Case(GOOD + GOOD, "not JSON"),
+    "not UTF-8": Case(_with_labels({"a": "b"}).replace(b'"b"', b'"\xff\xfe"'), "not JSON"),
+    "NaN": Case(_with_labels({"a": "b"}).replace(b'"b"', b"NaN"), "not JSON"),
+    "NaN where nothing is read": Case(GOOD.replace(b'"dryRun": false', b'"dryRun": NaN'), "not JSON"),
+    "an array": Case(b"[]", "not an AdmissionReview"),
+    "null": Case(b"null", "not an AdmissionReview"),
+    "no request": Case(b'{"apiVersion":"admission.k8s.io/v1"}', "no request"),
+    "a null request": Case(b'{"apiVersion":"admission.k8s.io/v1","request":null}', "no request"),
+    "no uid": Case(_without("uid"), "uid"),
+    "no kind": Case(_without("kind"), "kind"),
+    "no operation": Case(_without("operation"), "operation"),
+    "no object at creation": Case(_without("object"), "object must not be null"),
+    "labels of numbers": Case(_with_labels({"a": 1}), "labels"),
+    "labels in an array": Case(_with_labels(["a"]), "labels"),
+    "another API version": Case(GOOD.replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"), "apiVersion"),
+    "no API version": Case(b'{"request":{"uid":"1","operation":"CREATE","kind":{"kind":"Pod"}}}', "apiVersion"),
+    "arrays within arrays": Case(b"[" * 40_000, "not"),
+    "objects within objects where nothing is read": Case(
+        GOOD.replace(b'"dryRun": false', b'"dryRun": ' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000), "not JSON"
+    ),
+    "templates within templates": Case(
+        _with_labels({}).replace(b'"spec": {', b'"spec": {' + b'"template": {"spec": {' * 3_000), "not JSON"
+    ),
+    "compressed": Case(gzip.compress(GOOD), "not JSON"),
+    "more than the limit": Case(b" " * (LIMIT + 1), "must not be larger than 100000 bytes", 413),
+}
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+async def test_refused_with_a_sentence(server: RunningServer, path: str, case: Case):
+    status, text = await server.send(path, case.body)
+
+    assert (status, text.count("\n")) == (case.status, 1)
+    assert case.says in text
+    assert len(text) < 300
+
+
+async def test_a_review_with_deep_but_legal_nesting_is_answered(server: RunningServer):
+    pod = a_pod()
+    pod["status"] = json.loads('{"a":' * 200 + "1" + "}" * 200)
+
+    assert (await server.ask("/validate", a_review(pod)))["allowed"] is True
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_only_json_is_read(server: RunningServer, content_type: str):
+    status, text = await server.send("/validate", GOOD, headers={"Content-Type": content_type})
+
+    assert (status, text) == (415, "Content-Type must be application/json\n")
+
+
+async def test_a_bomb_is_not_unpacked(server: RunningServer):
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+
+    status, text = await server.send("/validate", gzip.compress(b" " * 50_000_000), headers=headers)
+
+    assert (status, text.startswith("not JSON")) == (400, True)
+
+
+async def test_a_stream_without_length_ends_at_the_limit(server: RunningServer):
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            yield b" " * 20_000
+
+    async with server.session.post(
+        server.url + "/validate", data=endless(), headers={"Content-Type": "application/json"}
+    ) as reply:
+        assert reply.status == 413
+
+
+async def test_a_length_above_the_limit_is_refused_before_it_is_read(server: RunningServer):
+    answer = await _speak(server, "POST /validate", "Content-Length: 999999999", body=b"{")
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+async def test_a_slow_client_is_cut_off(server: RunningServer):
+    answer = await _speak(server, "POST /validate", "Content-Length: 100", body=b'{"apiVersion"')
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"the review did not come within 0.3 s" in answer
+
+
+async def test_a_client_that_leaves_in_the_middle_hurts_nobody(server: RunningServer):
+    _, writer = await _connect(server)
+    writer.write(
+        b"POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    )
+    await writer.drain()
+    writer.transport.abort()
+
+
+async def test_garbage_instead_of_http_is_refused(server: RunningServer):
+    answer = await _speak(server, "\x00\x01", "nonsense")
+
+    assert answer.split(b" ")[1] == b"400"
+
+
+async def test_plain_http_gets_no_answer(server: RunningServer):
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    async with asyncio.timeout(5):
+        assert b"HTTP/1.1 200" not in await reader.read()
+    writer.close()
+
+
+async def test_tls_below_1_2_is_refused(server: RunningServer):
+    context = trusting(server.ca)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises(ssl.SSLError):
+        await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/mutate", 405), ("POST", "/healthz", 405), ("GET", "/", 404), ("POST", "/validate/", 404)],
+)
+async def test_other_paths_and_methods_are_refused(server: RunningServer, method: str, path: str, status: int):
+    async with server.session.request(method, server.url + path) as reply:
+        assert reply.status == status
+
+
+async def _connect(server: RunningServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(server.ca))
+
+
+async def _speak(server: RunningServer, start: str, header: str, *, body: bytes = b"") -> bytes:
+    reader, writer = await _connect(server)
+    head = f"{start} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n{header}\r\n\r\n"
+    writer.write(head.encode() + body)
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    return answer
