@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if options.kubeconfig:
             return foreign.tell(options.kubeconfig, Narrator(), progress)
-        return _tell(options.name, progress)
+        return _tell(options.name, options.chapter, progress)
     except (BrokenPromiseError, ClusterError) as error:
         progress.say(f"demo: {error}")
         return 1
@@ -35,10 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _tell(name: str, progress: Progress) -> int:
+def _tell(name: str, numbers: Sequence[int], progress: Progress) -> int:
     narrator = Narrator()
     here = world.bring_up(name, progress)
-    kept = story.tell(here, narrator)
+    kept = story.tell(here, narrator, [story.CHAPTERS[number - 1] for number in numbers] or story.CHAPTERS)
     narrator.say(f"{narrator.seconds:.0f} s in all. The cluster stays up, with Reprieve in it:")
     narrator.show(f"export KUBECONFIG={here.kubectl.kubeconfig} PATH={here.kubectl.program.parent}:$PATH", "")
     narrator.show("make demo-down    # removes it", "")
@@ -49,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("mainjob", description=__doc__)
     parser.add_argument("--name", default=CLUSTER, help="the cluster to make or to use again (default: %(default)s)")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="use the cluster that this names, after asking")
+    chapters = range(1, len(story.CHAPTERS) + 1)
+    only = "tell only this chapter (may be given several times)"
+    parser.add_argument("--chapter", type=int, action="append", choices=chapters, default=[], help=only)
     parser.add_argument("--down", action="store_true", help="remove the cluster and everything in it")
     return parser
 

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,6 +48,7 @@ class Scene:
         self.world = world
         self.narrator = narrator
         self.namespace = namespace
+        self.began_at = datetime.now(UTC)
         self._folder = world.home / "demo" / namespace
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)

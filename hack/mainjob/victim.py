@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 
 from realcluster.programs import NAMESPACE, OPERATOR
@@ -24,16 +25,7 @@ def columns(**fields: str) -> str:
 
 PHASE_COLUMN = r".metadata.labels.reprieve\.dev/soft-eviction"
 EXIT_COLUMN = ".status.containerStatuses[0].state.terminated.exitCode"
-COLUMNS = columns(
-    NAME=".metadata.name",
-    EVICTION=PHASE_COLUMN,
-    PHASE=".status.phase",
-    GRACE=".metadata.deletionGracePeriodSeconds",
-    DISRUPTION='.status.conditions[?(@.type=="DisruptionTarget")].reason',
-    EXIT=EXIT_COLUMN,
-    ENDED=".status.containerStatuses[0].state.terminated.finishedAt",
-)
-"""What a Job's controller reads of a pod that goes, beside what Reprieve says of it."""
+DISRUPTION_COLUMN = '.status.conditions[?(@.type=="DisruptionTarget")].reason'
 
 VICTIMS = ("-L", keys.SOFT_EVICTION)
 
@@ -105,17 +97,62 @@ def _calls(scene: Scene, pod: str) -> Iterator[Call]:
     assert scene.world.audit_log is not None
     with scene.world.audit_log.open() as lines:
         for line in lines:
+            # Most lines are of others: decoding only these is a hundred times quicker.
+            if f'"{pod}"' in line and f'"{scene.namespace}"' in line:
+                yield from _call_of(json.loads(line), scene, pod)
+
+
+def _call_of(entry: Any, scene: Scene, pod: str) -> Iterator[Call]:
+    target, at = entry["objectRef"], timestamp.parse(entry["requestReceivedTimestamp"])
+    is_done = entry.get("responseStatus", {}).get("code", 0) < HTTPStatus.MULTIPLE_CHOICES
+    is_it = (target.get("namespace"), target.get("name")) == (scene.namespace, pod)
+    # An earlier telling had a pod of the same name.
+    if is_it and is_done and at is not None and at > scene.began_at:
+        who = entry.get("impersonatedUser", entry["user"])["username"]
+        yield Call(at, entry["verb"], who, target.get("subresource", ""))
+
+
+_EVENT_COLUMNS
+    ).stdout
+
+
+def events_of(scene: Scene, pod: str) -> list[Any]:
+    """Return the Events of a pod."""
+    found = scene.quiet.get("events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}")
+    return list(found["items"])
+
+
+def calls_on(scene: Scene, pod: str, verb: str = "") -> list[Call]:
+    """Return the requests that changed a pod, in their order."""
+    return [call for call in _calls(scene, pod) if verb in ("", call.verb)]
+
+
+def deleted_at(scene: Scene, pod: str) -> datetime:
+    """Return when the operator deleted the pod; broken unless it did so exactly once."""
+    deletes = [call for call in calls_on(scene, pod, "delete") if call.user == OPERATOR_USER]
+    if len(deletes) != 1:
+        raise BrokenPromiseError(f"the operator deleted {pod} {len(deletes)} times, not once")
+    return deletes[0].at
+
+
+def _calls(scene: Scene, pod: str) -> Iterator[Call]:
+    assert scene.world.audit_log is not None
+    with scene.world.audit_log.open() as lines:
+        for line in lines:
             if f'"{pod}"' not in line or f'"{scene.namespace}"' not in line:
                 continue
             entry = json.loads(line)
             target, code = entry["objectRef"], entry.get("responseStatus", {}).get("code", 0)
             at = timestamp.parse(entry["requestReceivedTimestamp"])
-            if (target.get("namespace"), target.get("name")) == (scene.namespace, pod) and code < 300 and at:
-                yield Call(at, entry["verb"], entry["user"]["username"], target.get("subresource", ""))
+            # An earlier telling had a pod of the same name.
+            is_now = at is not None and at > scene.began_at
+            if is_now and (target.get("namespace"), target.get("name")) == (scene.namespace, pod) and code < 300:
+                who = entry.get("impersonatedUser", entry["user"])["username"]
+                yield Call(at, entry["verb"], who, target.get("subresource", ""))
 
 
 _EVENT_COLUMNS = (
-    "--sort-by=.metadata.creationTimestamp",
+    "--sort-by=.metadata.resourceVersion",
     "-o",
     columns(TYPE=".type", REASON=".reason", MESSAGE=".message"),
 )

@@ -24,9 +24,10 @@ def start_job(scene: Scene) -> str:
 
 
 def build_pod(scene: Scene, name: str, *, mode: str = "saves", save_seconds: float = 1, **metadata: Any) -> Any:
-    """Return the example's pod, on its own, with other manners; `metadata` holds annotations and finalizers."""
+    """Return the example's pod, on its own, with other manners; `metadata` holds finalizers and annotations (`None` takes one away)."""
     template = _job(scene)["spec"]["template"]
-    annotations = {**template["metadata"]["annotations"], **_place(scene.world), **metadata.pop("annotations", {})}
+    said = {**template["metadata"]["annotations"], **_place(scene.world), **metadata.pop("annotations", {})}
+    annotations = {key: value for key, value in said.items() if value is not None}
     labels = {**template["metadata"]["labels"], "app.kubernetes.io/name": name}
     container = template["spec"]["containers"][0]
     manners = {"MODE": mode, "SAVE_SECONDS": str(save_seconds)}
@@ -34,8 +35,8 @@ def build_pod(scene: Scene, name: str, *, mode: str = "saves", save_seconds: flo
         {"name": entry["name"], "value": manners[entry["name"]]} if entry["name"] in manners else entry
         for entry in container["env"]
     ]
-    said = {"name": name, "labels": labels, "annotations": annotations, **metadata}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": said, "spec": template["spec"]}
+    metadata = {"name": name, "labels": labels, "annotations": annotations, **metadata}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
 def start_pods(scene: Scene, *pods: Any) -> None:

@@ -13,6 +13,9 @@ from reprieve_policy.eviction import Eviction
 TITLE = "A training Job is asked to go, saves its work, and goes on elsewhere"
 
 OF_JOB = ("-l", "batch.kubernetes.io/job-name=training")
+COLUMNS = victim.columns(
+    NAME=".metadata.name", PHASE=".status.phase", DISRUPTIONTARGET=victim.DISRUPTION_COLUMN, EXIT=victim.EXIT_COLUMN
+)
 INHERITED = (keys.PREEMPTED_COUNT, keys.FIRST_SUBMITTED_AT, keys.RESUME_FROM_CHECKPOINT, keys.LAST_CHECKPOINT_AT)
 
 
@@ -29,7 +32,7 @@ def tell(world: World, narrator: Narrator) -> str:
     in_namespace = ("-n", scene.namespace, *OF_JOB, "-w")
     with (
         scene.watching("get", "pods", *in_namespace, *victim.VICTIMS) as story,
-        scene.watching("get", "pods", *in_namespace, "-o", victim.COLUMNS) as facts,
+        scene.watching("get", "pods", *in_namespace, "-o", COLUMNS) as facts,
     ):
         narrator.say("koord-descheduler marks the pod, under its own name and with no more than its own rights.")
         koordinator.mark(scene, first)
@@ -53,8 +56,8 @@ def _check_victim(scene: Scene, pod: str, state: Eviction, watched: tuple[Backgr
     for background in watched:
         scene.show_watched(background)
     story, facts = (background.text for background in watched)
-    promise.says(story, "requested", "hinted", "saved", "terminating")
-    promise.says(facts, "PreemptionByReprieve", " 143 ")
+    promise.says(story, "requested", "hinted", "checkpointing", "terminating")
+    promise.says(facts, "PreemptionByReprieve", " 143")
     order = victim.deleted_at(scene, pod) - state.checkpoint.saved_at
     promise.keep(claim=order > timedelta(0), otherwise=f"{pod} was deleted before it had saved")
 

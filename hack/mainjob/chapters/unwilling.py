@@ -18,6 +18,12 @@ TIMEOUT_SECONDS = 4
 SLOW_SECONDS = 5.2  # longer than the timeout, shorter than the timeout and half of it again
 GRACE_SECONDS = 3  # the demo's cap, shorter than the pods' own 30 s
 SLACK_SECONDS = 3.0  # for a busy machine, and because the kubelet's times are whole seconds
+COLUMNS = victim.columns(
+    NAME=".metadata.name",
+    GRACE=".metadata.deletionGracePeriodSeconds",
+    EXIT=victim.EXIT_COLUMN,
+    ENDED=".status.containerStatuses[0].state.terminated.finishedAt",
+)
 FAILED = "reprieve_preemption_failed_checkpoint_total"
 
 
@@ -34,13 +40,13 @@ def tell(world: World, narrator: Narrator) -> str:
         scene,
         workload.build_pod(scene, STUBBORN, mode="stubborn", annotations=timeout),
         workload.build_pod(scene, SLOW, save_seconds=SLOW_SECONDS, annotations=timeout),
-        workload.build_pod(scene, PLAIN, annotations={keys.CHECKPOINT: "none"}),
+        workload.build_pod(scene, PLAIN, annotations={keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: None}),
     )
     failed_before = _failed(world)
     watch = ("get", "pods", "-n", scene.namespace, "-w")
     with (
         scene.watching(*watch, *victim.VICTIMS) as story,
-        scene.watching(*watch, "-o", victim.COLUMNS) as facts,
+        scene.watching(*watch, "-o", COLUMNS) as facts,
     ):
         marked = {name: _mark(scene, name) for name in (PLAIN, STUBBORN, SLOW)}
         for name in (PLAIN, SLOW, STUBBORN):
