@@ -18,12 +18,12 @@ OTHERWISE = "without --provider, the cluster is built from source"
 
 def check(progress: Progress) -> None:
     """Raise unless kind and a Docker daemon that answers are here, found out by asking."""
-    progress.say("--provider kind is untried: please report what you see")
     for program in ("kind", "docker"):
         if shutil.which(program) is None:
             raise ClusterError(f"--provider kind needs {program}, which is not on PATH; {OTHERWISE}")
     if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
         raise ClusterError(f"--provider kind needs a Docker daemon, and none answers; {OTHERWISE}")
+    progress.say("--provider kind is untried: please report what you see")
 
 
 def up(cluster: Cluster, progress: Progress) -> None:
