@@ -1,0 +1,160 @@
+"""What no rule could concern never leaves the API server; what a rule reads always does.
+
+The base's webhook configurations, changed in two ways: nothing answers behind them, and that is refused. So a request is
+called for exactly where it fails. They are narrowed to this module's objects.
+"""
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from realcluster.kubectl import Done
+from reprieve_policy import keys
+from reprieve_testing import manifests
+from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.people import until_answered
+
+pytestmark = pytest.mark.cluster
+
+NAMESPACE, EXEMPT = "matching", "matching-exempt"
+OURS = {"reprieve-test": "matching"}
+CALLED = "failed calling webhook"
+NOBODY_ANSWERS = "https://127.0.0.1:1/"
+TOLERATION = keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS
+
+
+def a_configuration(kind: str) -> Any:
+    configuration = deepcopy(manifests.named(kind, "reprieve-webhooks"))
+    configuration["metadata"] = {"name": "reprieve-test-matching"}
+    for webhook in configuration["webhooks"]:
+        webhook |= {"failurePolicy": "Fail", "clientConfig": {"url": NOBODY_ANSWERS}}
+        if webhook["rules"][0]["scope"] == "Cluster":
+            webhook["objectSelector"] = {"matchLabels": OURS}
+        else:
+            narrowed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [NAMESPACE, EXEMPT]}
+            selector = webhook["namespaceSelector"]
+            webhook["namespaceSelector"] = {"matchExpressions": [*selector["matchExpressions"], narrowed]}
+    return configuration
+
+
+CONFIGURATIONS = [a_configuration(f"{what}WebhookConfiguration") for what in ("Mutating", "Validating")]
+
+
+@pytest.fixture(scope="module")
+def kubectl(cluster: ClusterHandle) -> Iterator[Any]:
+    kubectl = cluster.kubectl
+    kubectl.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": OURS}},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": EXEMPT, "labels": {keys.ENFORCEMENT: "off"}}},
+    )
+    made = (a_pod("old"), a_pod("victim", {keys.SOFT_EVICTION: "requested"}), a_deployment("old", {}))
+    for document in made:
+        kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(document))
+    kubectl.apply(*CONFIGURATIONS)
+    until_answered(CALLED, lambda: create(kubectl, a_pod("new")))
+    until_answered(CALLED, lambda: change(kubectl, "pod", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}))
+    yield kubectl
+    for configuration in CONFIGURATIONS:
+        kubectl.run("delete", configuration["kind"], configuration["metadata"]["name"])
+    kubectl.run("delete", "namespace", NAMESPACE, EXEMPT, "--wait=false")
+
+
+def a_pod(name: str, labels: dict[str, str] | None = None) -> Any:
+    container = {"name": "main", "image": "localhost/reprieve/python:1", "imagePullPolicy": "Never"}
+    metadata = {"name": name, "labels": labels or {}}
+    spec = {"schedulerName": "nobody", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def a_deployment(name: str, labels: dict[str, str], kind: str = "Deployment", **metadata: Any) -> Any:
+    template = {"metadata": {"labels": {"app": name, **labels}}, "spec": a_pod(name)["spec"]}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def a_priority_class(annotations: dict[str, str]) -> Any:
+    metadata = {"name": "matching", "labels": OURS, "annotations": annotations}
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 7}
+
+
+def create(kubectl: Any, document: Any, namespace: str = NAMESPACE) -> Done:
+    creating = ("create", "-n", namespace, "--dry-run=server", "-f", "-")
+    return kubectl.run(*creating, stdin=json.dumps(document))
+
+
+def change(kubectl: Any, kind: str, name: str, metadata: Any, *words: str, **fields: Any) -> Done:
+    patch = json.dumps({"metadata": metadata, **fields})
+    return kubectl.run("patch", "-n", NAMESPACE, kind, name, "--dry-run=server", "--type=merge", "-p", patch, *words)
+
+
+STATUS = "--subresource=status"
+MARK = {"annotations": {keys.KOORDINATOR_SOFT_EVICTION: "true"}}
+CLASS = {"labels": {keys.PREEMPTION_CLASS: "2"}}
+
+CALLED_FOR = {
+    "a class": ("pod", "old", CLASS),
+    "a class, through the status": ("pod", "old", CLASS, STATUS),
+    "a checkpoint hint": ("pod", "old", {"annotations": {keys.CHECKPOINT_HINT: "annotation:"}}),
+    "a mark in Koordinator's dialect": ("pod", "old", MARK),
+    "a mark, through the status": ("pod", "old", MARK, STATUS),
+    "a namespace's policy": ("namespace", NAMESPACE, {"annotations": {keys.WORKLOAD_TYPE: "service"}}),
+}
+NOT_CALLED_FOR = {
+    "a label": ("pod", "old", {"labels": {"team": "research"}}),
+    "a finalizer": ("pod", "old", {"finalizers": ["example.com/hold"]}),
+    "our own label": ("pod", "victim", {"labels": {keys.SOFT_EVICTION: "hinted"}}),
+    "our own state": ("pod", "victim", {"annotations": {keys.EVICTION: "{}"}}),
+    "a deployment's own labels": ("deployment", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}),
+    "a namespace's labels": ("namespace", NAMESPACE, {"labels": {"team": "research"}}),
+}
+
+
+@pytest.mark.parametrize("what", CALLED_FOR)
+def test_a_change_that_a_rule_reads_is_reviewed(kubectl: Any, what: str) -> None:
+    done = change(kubectl, *CALLED_FOR[what])
+    assert CALLED in done.output
+
+
+@pytest.mark.parametrize("what", NOT_CALLED_FOR)
+def test_a_change_that_no_rule_reads_costs_no_call(kubectl: Any, what: str) -> None:
+    done = change(kubectl, *NOT_CALLED_FOR[what])
+    assert done.status == 0, done.output
+
+
+def test_a_kubelets_status_costs_no_call(kubectl: Any) -> None:
+    done = change(kubectl, "pod", "old", {}, STATUS, status={"message": "as a kubelet"})
+    assert done.status == 0, done.output
+
+
+def test_scaling_costs_no_call(kubectl: Any) -> None:
+    done = change(kubectl, "deployment", "old", {}, spec={"replicas": 3})
+    assert done.status == 0, done.output
+
+
+def test_a_template_is_reviewed_where_it_speaks_of_preemption_only(kubectl: Any) -> None:
+    assert CALLED in create(kubectl, a_deployment("new", {keys.PREEMPTION_CLASS: "2"})).output
+    silent = create(kubectl, a_deployment("new", {}))
+    assert silent.status == 0, silent.output
+
+
+def test_a_template_is_reviewed_once_not_again_as_a_deployments_replicaset(kubectl: Any) -> None:
+    labels = {keys.PREEMPTION_CLASS: "2"}
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "old", "uid": "0", "controller": True}
+    assert CALLED in create(kubectl, a_deployment("new", labels, "ReplicaSet")).output
+    owned = create(kubectl, a_deployment("new", labels, "ReplicaSet", ownerReferences=[owner]))
+    assert owned.status == 0, owned.output
+
+
+def test_a_priority_class_is_reviewed_where_it_says_something(kubectl: Any) -> None:
+    assert CALLED in create(kubectl, a_priority_class({TOLERATION: "60"})).output
+    silent = create(kubectl, a_priority_class({}))
+    assert silent.status == 0, silent.output
+
+
+def test_where_enforcement_is_off_by_label_nothing_is_called(kubectl: Any) -> None:
+    assert CALLED in create(kubectl, a_pod("new")).output
+    exempt = create(kubectl, a_pod("new", {keys.PREEMPTION_CLASS: "99"}), EXEMPT)
+    assert exempt.status == 0, exempt.output
