@@ -112,45 +112,6 @@ def _call_of(entry: Any, scene: Scene, pod: str) -> Iterator[Call]:
         yield Call(at, entry["verb"], who, target.get("subresource", ""))
 
 
-_EVENT_COLUMNS
-    ).stdout
-
-
-def events_of(scene: Scene, pod: str) -> list[Any]:
-    """Return the Events of a pod."""
-    found = scene.quiet.get("events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}")
-    return list(found["items"])
-
-
-def calls_on(scene: Scene, pod: str, verb: str = "") -> list[Call]:
-    """Return the requests that changed a pod, in their order."""
-    return [call for call in _calls(scene, pod) if verb in ("", call.verb)]
-
-
-def deleted_at(scene: Scene, pod: str) -> datetime:
-    """Return when the operator deleted the pod; broken unless it did so exactly once."""
-    deletes = [call for call in calls_on(scene, pod, "delete") if call.user == OPERATOR_USER]
-    if len(deletes) != 1:
-        raise BrokenPromiseError(f"the operator deleted {pod} {len(deletes)} times, not once")
-    return deletes[0].at
-
-
-def _calls(scene: Scene, pod: str) -> Iterator[Call]:
-    assert scene.world.audit_log is not None
-    with scene.world.audit_log.open() as lines:
-        for line in lines:
-            if f'"{pod}"' not in line or f'"{scene.namespace}"' not in line:
-                continue
-            entry = json.loads(line)
-            target, code = entry["objectRef"], entry.get("responseStatus", {}).get("code", 0)
-            at = timestamp.parse(entry["requestReceivedTimestamp"])
-            # An earlier telling had a pod of the same name.
-            is_now = at is not None and at > scene.began_at
-            if is_now and (target.get("namespace"), target.get("name")) == (scene.namespace, pod) and code < 300:
-                who = entry.get("impersonatedUser", entry["user"])["username"]
-                yield Call(at, entry["verb"], who, target.get("subresource", ""))
-
-
 _EVENT_COLUMNS = (
     "--sort-by=.metadata.resourceVersion",
     "-o",
