@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from realcluster.procs_pod import ANNOTATION
+from realcluster.procs_pod import ANNOTATION, LOST
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.hack_cluster import NAMESPACE, SECONDS, OwnCluster, own_cluster
+from reprieve_testing.hack_cluster import NAMESPACE, SECONDS, OwnCluster, descendants, own_cluster, succeed
 from reprieve_testing.pod_programs import (
     HOLD,
     POD_IP,
@@ -98,6 +99,21 @@ def test_a_process_listens_on_the_address_of_its_pod(ours: OwnCluster) -> None:
     address = ours.wait_running("server")["status"]["podIP"]
     assert ipaddress.ip_address(address) in ipaddress.ip_network(ours.cluster.pod_cidr)
     assert wait_for(f"an answer of {address}", lambda: http_status(address), SECONDS) == http.client.OK
+
+
+def test_processes_die_with_a_killed_runner_and_up_runs_them_again(ours: OwnCluster) -> None:
+    ours.create(local("survivor", "python3", "-c", POLITE))
+    ours.wait_output("survivor", "ready")
+    runner = ours.processes()["local-processes"]
+    workloads = descendants(runner.pid)
+    os.kill(runner.pid, signal.SIGKILL)
+    wait_for("the end of its processes", lambda: not any(process.is_alive() for process in workloads), SECONDS)
+    succeed(ours.hack("up"))
+    again = ours.pod_once(
+        "survivor", "started again", lambda pod: pod["status"]["containerStatuses"][0]["restartCount"]
+    )
+    assert again["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == LOST
+    wait_for("its second start", lambda: ours.output("survivor").count("ready") == 2, SECONDS)
 
 
 def local(name: str, *command: str, finalizers: Sequence[str] = (), **more: Any) -> Any:

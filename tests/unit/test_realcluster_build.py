@@ -99,6 +99,14 @@ def test_changed_checksums_mean_another_program() -> None:
     assert build.path_of("etcd") != before
 
 
+@pytest.mark.usefixtures("bench")
+def test_a_changed_source_of_our_own_means_another_program() -> None:
+    before = build.path_of("pause")
+    (source,) = pins.own_sources(pins.BINARIES["pause"])
+    source.write_text(source.read_text() + "\n")
+    assert build.path_of("pause") != before
+
+
 @pytest.mark.parametrize("change", [{"cgo": True}, {"tags": ("x",)}, {"variables": (("a.b", "c"),)}])
 def test_changed_flags_mean_another_program(change: dict[str, object]) -> None:
     etcd = pins.BINARIES["etcd"]
