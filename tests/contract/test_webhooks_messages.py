@@ -1,0 +1,183 @@
+"""Every text that a kubectl user may read, pinned in one file.
+
+To change a text, delete `golden/messages.txt`, run this test twice, and read the difference.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reprieve_policy import keys, namespace
+from reprieve_policy import settings as policy_settings
+from reprieve_policy.admission import decide_admission
+from reprieve_policy.facts import Facts
+from reprieve_policy.objects import ObjectMeta, PodTemplate, Resource, Spec
+from reprieve_policy.rules import RULES
+from reprieve_policy.settings import PolicySettings
+from reprieve_policy.verdict import Verdict
+
+GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
+
+
+def a_pod(labels: dict[str, str] | None = None, **annotations: str) -> Resource:
+    metadata = ObjectMeta(name="p", labels=labels, annotations=_by_key(annotations))
+    return Resource(kind="Pod", metadata=metadata, spec=Spec(priority=500))
+
+
+def a_template(labels: dict[str, str] | None = None, **annotations: str) -> Resource:
+    template = PodTemplate(metadata=ObjectMeta(labels=labels, annotations=_by_key(annotations)), spec=Spec())
+    return Resource(kind="Deployment", metadata=ObjectMeta(name="d"), spec=Spec(template=template))
+
+
+def a_priority_class(name: str = "training", value: int = 1000, **annotations: str) -> Resource:
+    return Resource(kind="PriorityClass", metadata=ObjectMeta(name=name, annotations=_by_key(annotations)), value=value)
+
+
+def a_namespace(labels: dict[str, str] | None = None, **annotations: str) -> Resource:
+    metadata = ObjectMeta(name="team-a", labels=labels, annotations=_by_key(annotations))
+    return Resource(kind="Namespace", metadata=metadata)
+
+
+def in_class(value: str, **annotations: str) -> Resource:
+    return a_pod({keys.PREEMPTION_CLASS: value}, **annotations)
+
+
+def _by_key(annotations: dict[str, str]) -> dict[str, str]:
+    """Return annotations by key; tests name them as `keys` does, in lower case."""
+    return {getattr(keys, name.upper(), None) or _TOLERATIONS[name]: text for name, text in annotations.items()}
+
+
+_TOLERATIONS = {
+    "minimum": keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY,
+    "seconds": keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS,
+    "old_seconds": keys.OLD_TOLERATION_PREFIX + keys.TOLERATION_SECONDS,
+}
+FACTS = Facts(
+    priority_classes={
+        "low": a_priority_class("low", 100),
+        "high": a_priority_class("high", 9000),
+        "plain": a_priority_class("plain", 500),
+    }
+)
+ALL_CLASSES = namespace.read_leniently({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-10"})
+SENSITIVE = namespace.read_leniently({}, {keys.WORKLOAD_TYPE: "sensitive"})
+
+
+@dataclass(frozen=True)
+class Case:
+    """An object, and what it was before."""
+
+    new: Resource
+    old: Resource | None = None
+    facts: Facts = field(default=FACTS)
+
+
+CASES = {
+    "a class above 10": Case(in_class("11")),
+    "a class that is a word": Case(in_class("high")),
+    "a class above 10 in a template": Case(a_template({keys.PREEMPTION_CLASS: "11"})),
+    "a class that the namespace does not allow": Case(in_class("8")),
+    "another class than 10 where workloads are sensitive": Case(in_class("3"), facts=Facts(namespace=SENSITIVE)),
+    "a class raised": Case(in_class("5"), in_class("2")),
+    "a long value is shortened and stays one line": Case(in_class("x\n" + "y" * 100)),
+    "preemptible that is no boolean": Case(a_pod({keys.PREEMPTIBLE: "maybe"})),
+    "can-preempt that is no boolean": Case(a_pod({keys.CAN_PREEMPT: "True"})),
+    "preemptible taken back": Case(a_pod({keys.PREEMPTIBLE: "false"}), a_pod({keys.PREEMPTIBLE: "true"})),
+    "an unknown strategy": Case(a_pod(checkpoint="sometimes")),
+    "a hint with a host": Case(a_pod(checkpoint_hint="http://example.com:80/x")),
+    "a timeout that is no duration": Case(a_pod(checkpoint_timeout="soon")),
+    "a timeout of nothing": Case(a_pod(checkpoint_timeout="0s")),
+    "a timeout above the ceiling": Case(a_pod(checkpoint_timeout="2h")),
+    "a deferral above the limit": Case(a_pod(max_deferral="1h")),
+    "an estimate that is no duration": Case(a_pod(estimated_checkpoint_time="5")),
+    "an unknown requeueing": Case(a_pod(requeue="maybe")),
+    "a hint that is never used": Case(a_pod(checkpoint="none", checkpoint_hint="http://:80/x")),
+    "class 7 without a checkpoint": Case(in_class("7"), facts=Facts(namespace=ALL_CLASSES)),
+    "a mark that is no JSON": Case(a_pod(koordinator_soft_eviction="now")),
+    "a mark of another form": Case(a_pod(koordinator_soft_eviction="[]")),
+    "a mark with an unreadable time": Case(a_pod(koordinator_soft_eviction='{"timestamp":"soon"}')),
+    "a mark with an unreadable grace": Case(
+        a_pod(koordinator_soft_eviction='{"deleteOptions":{"gracePeriodSeconds":-1}}')
+    ),
+    "a mark in a template": Case(a_template({keys.SOFT_EVICTION: "requested"}, koordinator_soft_eviction="true")),
+    "a defence that is not there": Case(a_pod(preemption_priority_class="none")),
+    "a defence that is not there yet": Case(a_template(preemption_priority_class="none")),
+    "a defence below the priority": Case(a_pod(preemption_priority_class="low")),
+    "a defence above what is given": Case(a_pod(preemption_priority_class="high")),
+    "a defence changed": Case(a_pod(preemption_priority_class="plain"), a_pod()),
+    "a toleration of an hour in words": Case(a_priority_class(seconds="1h")),
+    "a toleration that overflows upstream": Case(a_priority_class(seconds="9223372037")),
+    "a minimum that is no number": Case(a_priority_class(minimum="1e3", seconds="60")),
+    "a minimum below the value": Case(a_priority_class(minimum="10", seconds="60")),
+    "a minimum that tolerates nobody": Case(a_priority_class(minimum="1001", seconds="60")),
+    "both prefixes, differing": Case(a_priority_class(seconds="60", old_seconds="30")),
+    "a class defended below its value": Case(a_priority_class(preemption_priority_class="low")),
+    "a class defended by one that is not there": Case(a_priority_class(preemption_priority_class="none")),
+    "a default class above 10": Case(a_priority_class(default_preemption_class="11")),
+    "an unknown workload type": Case(a_namespace(workload_type="wrong")),
+    "an unknown enforcement": Case(a_namespace({keys.ENFORCEMENT: "maybe"})),
+    "allowed classes that are no ranges": Case(a_namespace(allowed_preemption_classes="3-1")),
+    "a default class that is not allowed": Case(
+        a_namespace(allowed_preemption_classes="0-3", default_preemption_class="5")
+    ),
+    "a default class in a sensitive namespace": Case(
+        a_namespace(workload_type="sensitive", default_preemption_class="5")
+    ),
+    "three mistakes": Case(a_pod({keys.PREEMPTION_CLASS: "11", keys.PREEMPTIBLE: "x"}, checkpoint_timeout="soon")),
+}
+
+CONFIG_MAPS = {
+    "a setting that does not exist": {"colour": "red"},
+    "a rule that does not exist": {"classRule": "loose"},
+    "a number out of range": {"extensionPercent": "101"},
+    "a time that is too long": {"ceiling": "200h"},
+    "a switch that is no boolean": {"podShouldBeDeletedWhenPreempted": "yes"},
+}
+
+
+def test_every_text_is_as_pinned():
+    text = "".join(f"{line}\n" for line in _lines())
+    if not GOLDEN.exists():
+        GOLDEN.write_text(text)
+        raise AssertionError(f"{GOLDEN} was written: read it, and run this test again")
+
+    assert text == GOLDEN.read_text()
+
+
+def test_every_rule_has_a_text():
+    told = {rule for case in CASES.values() for rule in _rules_told(case)}
+
+    assert told == {rule.id for rule in RULES}
+
+
+def test_texts_are_for_people():
+    for line in _lines():
+        assert not any(word in line for word in ("Traceback", "None", "dict", "Error", "reprieve_policy"))
+        assert not line.endswith(".")
+
+
+def test_warnings_fit_in_a_line_of_kubectl():
+    texts = [text for case in CASES.values() for text in _verdict(case).warnings]
+    assert all(len(text) < 120 for text in texts)
+
+
+def _lines() -> list[str]:
+    lines = []
+    for sentence, case in CASES.items():
+        verdict = _verdict(case)
+        told = [f"{verdict.status.value}: {verdict.message}"] if verdict.violations else []
+        lines += [f"# {case.new.kind}: {sentence}", *told, *(f"warning: {text}" for text in verdict.warnings)]
+    for sentence, data in CONFIG_MAPS.items():
+        parsed = policy_settings.parse(data)
+        assert not isinstance(parsed, PolicySettings)
+        lines += [f"# ConfigMap: {sentence}", *map(str, parsed)]
+    return lines
+
+
+def _rules_told(case: Case) -> set[str]:
+    verdict = _verdict(case)
+    assert verdict.violations or verdict.warnings
+    return {violation.rule for violation in verdict.violations}
+
+
+def _verdict(case: Case) -> Verdict:
+    return decide_admission(case.new, case.old, case.facts)

@@ -1,0 +1,282 @@
+"""A year of certificates in steps of `now`: at every moment, every client trusts what every replica serves."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.verification import PolicyBuilder, Store
+
+from reprieve_certs import bundle as bundles
+from reprieve_certs import issue, renewal
+from reprieve_certs.bundle import Bundle
+from reprieve_certs.issue import ServingNames
+from reprieve_certs.renewal import Step
+from reprieve_certs.rotator import Conflict, Rotator, Stored
+from reprieve_certs.serving import ServingContext
+from reprieve_testing.builders import NOW
+
+NAMES = ServingNames(("reprieve-webhooks.reprieve-system.svc",))
+DAY = timedelta(days=1)
+
+
+class Secret:
+    """The API server's Secret: a write over another version than the current one is a conflict."""
+
+    def __init__(self, data: Mapping[str, bytes] | None = None) -> None:
+        self.stored = Stored(dict(data or {}), "1")
+        self.written = 0
+
+    async def read(self) -> Stored:
+        return self.stored
+
+    async def write(self, data: Mapping[str, bytes], version: str) -> Stored:
+        # Others run here, as they would while the request is on its way.
+        await asyncio.sleep(0)
+        if version != self.stored.version:
+            raise Conflict
+        self.written += 1
+        self.stored = Stored(dict(data), str(int(version) + 1))
+        return self.stored
+
+
+class Anchors:
+    """Two webhooks' `caBundle`; a broken one refuses to be written."""
+
+    def __init__(self) -> None:
+        self.trusted = [b"", b""]
+        self.is_broken = False
+
+    async def read(self) -> Sequence[bytes]:
+        return list(self.trusted)
+
+    async def inject(self, trusted_pem: bytes) -> None:
+        if self.is_broken:
+            raise OSError("the API server is away")
+        self.trusted = [trusted_pem] * 2
+
+
+class World:
+    """A Secret, webhook configurations, a clock that a test sets, and replicas that look at them."""
+
+    def __init__(self, data: Mapping[str, bytes] | None = None, replicas: int = 1) -> None:
+        self.now = NOW
+        self.secret, self.anchors = Secret(data), Anchors()
+        self.failures = 0
+        self.contexts = [ServingContext() for _ in range(replicas)]
+        self.replicas = [
+            Rotator(self.secret, self.anchors, context, NAMES, clock=lambda: self.now, count_failure=self.count_failure)
+            for context in self.contexts
+        ]
+
+    def count_failure(self) -> None:
+        self.failures += 1
+
+    async def step(self, by: timedelta, replica: int = 0) -> None:
+        self.now += by
+        await self.replicas[replica].ensure()
+
+    @property
+    def bundle(self) -> Bundle:
+        found = bundles.parse(self.secret.stored.data)
+        assert found is not None
+        return found
+
+    def assert_all_are_trusted(self) -> None:
+        for context in self.contexts:
+            assert context._loaded is not None
+            for trusted in self.anchors.trusted:
+                assert is_trusted(context._loaded[0], trusted, self.now)
+
+
+def is_trusted(certificate_pem: bytes, trusted_pem: bytes, now: datetime) -> bool:
+    """True where a client that trusts `trusted_pem` accepts the certificate for the Service's name."""
+    store = Store(x509.load_pem_x509_certificates(trusted_pem))
+    verifier = PolicyBuilder().store(store).time(now).build_server_verifier(x509.DNSName(NAMES.dns[0]))
+    return bool(verifier.verify(x509.load_pem_x509_certificate(certificate_pem), []))
+
+
+async def test_an_empty_secret_is_filled_served_and_injected():
+    world = World()
+    await world.step(timedelta())
+
+    world.assert_all_are_trusted()
+    assert world.replicas[0].is_established
+    assert set(world.secret.stored.data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+
+
+async def test_nothing_is_written_while_nothing_is_due():
+    world = World()
+    await world.step(timedelta())
+    await world.step(59 * DAY)
+
+    assert world.secret.written == 1
+
+
+async def test_three_years_of_rotation_never_serve_what_somebody_does_not_trust():
+    world = World(replicas=2)
+    cas, certificates = set(), set()
+    for look in range(365):
+        # The replicas look in turn, so one serves an old certificate while the other has the new one.
+        await world.step(3 * DAY, replica=look % 2)
+        if look:
+            world.assert_all_are_trusted()
+        cas.add(world.bundle.ca.certificate.serial_number)
+        certificates.add(world.bundle.serving.certificate.serial_number)
+        assert len(world.bundle.trusted) <= 3
+
+    assert len(cas) == 5
+    assert len(certificates) > 12
+
+
+async def test_the_serving_certificate_is_renewed_in_its_last_third_by_the_same_ca():
+    world = World()
+    await world.step(timedelta())
+    before = world.bundle
+    await world.step(60 * DAY + timedelta(minutes=1))
+
+    assert world.bundle.ca.certificate == before.ca.certificate
+    assert world.bundle.serving.certificate != before.serving.certificate
+
+
+async def test_the_next_ca_signs_only_after_everybody_was_seen_to_trust_it():
+    world = World()
+    await world.step(timedelta())
+    first = world.bundle.ca.certificate
+    world.anchors.is_broken = True
+    with pytest.raises(OSError, match="away"):
+        await world.step(244 * DAY)
+    staged = world.bundle.next_ca
+    assert staged is not None
+    for _ in range(3):
+        with pytest.raises(OSError, match="away"):
+            await world.step(timedelta(minutes=10))
+    assert world.bundle.ca.certificate == first
+
+    world.anchors.is_broken = False
+    await world.step(timedelta(minutes=10))
+    assert world.bundle.ca.certificate == first
+    await world.step(timedelta(minutes=10))
+    assert world.bundle.ca.certificate == staged.certificate
+    assert world.bundle.retired == (first,)
+    assert "next-ca.key" not in world.secret.stored.data
+    world.assert_all_are_trusted()
+
+
+async def test_the_next_ca_waits_for_api_servers_to_follow():
+    world = World()
+    await world.step(timedelta())
+    await world.step(244 * DAY)
+    await world.step(timedelta(seconds=59))
+    assert world.bundle.next_ca is not None
+    await world.step(timedelta(seconds=1))
+    assert world.bundle.next_ca is None
+
+
+async def test_the_old_ca_is_forgotten_when_it_has_expired_and_its_key_at_once():
+    world = World()
+    await world.step(timedelta())
+    key = world.bundle.ca.key_pem
+    await world.step(244 * DAY)
+    await world.step(timedelta(minutes=5))
+    assert key not in world.secret.stored.data.values()
+    assert len(world.bundle.trusted) == 2
+    await world.step(121 * DAY)
+    assert len(world.bundle.trusted) == 1
+
+
+async def test_two_replicas_that_start_at_once_agree():
+    world = World(replicas=2)
+    await asyncio.gather(*(replica.ensure() for replica in world.replicas))
+
+    assert world.secret.written == 1
+    assert world.contexts[0]._loaded == world.contexts[1]._loaded
+    world.assert_all_are_trusted()
+
+
+DAMAGED = {
+    "a text that is no certificate": {"tls.crt": b"?"},
+    "the key of another": {"tls.key": issue.issue_ca(NOW).key_pem},
+    "no CA": {"ca.crt": b""},
+    "a CA without its key": {"ca.key": b""},
+    "half a next CA": {"next-ca.crt": issue.issue_ca(NOW).certificate_pem},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
+async def test_a_damaged_secret_is_made_anew_and_other_replicas_stay_trusted(damage: Mapping[str, bytes]):
+    world = World(replicas=2)
+    for replica in world.replicas:
+        await replica.ensure()
+    world.secret.stored = Stored({**world.secret.stored.data, **damage}, "7")
+    await world.step(timedelta(minutes=1))
+
+    assert world.secret.written == 2
+    if "ca.crt" not in damage:
+        world.assert_all_are_trusted()
+    await world.step(timedelta(minutes=1), replica=1)
+    world.assert_all_are_trusted()
+
+
+async def test_a_clock_that_jumps_ahead_and_back_leads_to_a_new_ca_and_no_endless_list():
+    world = World()
+    for _ in range(10):
+        await world.step(1000 * DAY)
+        world.assert_all_are_trusted()
+        await world.step(-1000 * DAY)
+        world.assert_all_are_trusted()
+
+    assert len(world.bundle.trusted) <= 1 + renewal.MAX_RETIRED
+
+
+async def test_a_new_name_is_in_the_next_certificate():
+    world = World()
+    await world.step(timedelta())
+    wanted = ServingNames((*NAMES.dns, "webhooks.example.com"))
+
+    assert renewal.decide_renewal(NOW, world.bundle, NAMES, is_next_trusted=False) is None
+    assert renewal.decide_renewal(NOW, world.bundle, wanted, is_next_trusted=False) is Step.ISSUE_SERVING
+
+
+async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(caplog: pytest.LogCaptureFixture):
+    world = World()
+    world.anchors.is_broken = True
+    with caplog.at_level(logging.INFO):
+        running = asyncio.create_task(world.replicas[0].run(0.001))
+        async with asyncio.timeout(5):
+            while world.failures < 3:  # noqa: ASYNC110 - a counter tells nobody
+                await asyncio.sleep(0)
+            world.anchors.is_broken = False
+            while not world.replicas[0].is_established:  # noqa: ASYNC110 - see above
+                await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+
+    assert "certificates not ensured" in caplog.text
+    assert "PRIVATE KEY" not in caplog.text
+
+
+def test_certificates_are_what_they_should_be():
+    ca = issue.issue_ca(NOW)
+    serving = issue.issue_serving(ca, NAMES, NOW).certificate
+
+    assert ca.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length == 0
+    assert not serving.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert serving.not_valid_before_utc == NOW - timedelta(hours=1)
+    assert serving.not_valid_after_utc == NOW + 90 * DAY
+    late = issue.issue_serving(ca, NAMES, NOW + 350 * DAY).certificate
+    assert late.not_valid_after_utc == ca.certificate.not_valid_after_utc
+
+
+def test_a_bundle_reads_back_as_it_was_written():
+    first = renewal.perform(Step.REPLACE_ALL, None, NAMES, NOW)
+    staged = renewal.perform(Step.STAGE_CA, first, NAMES, NOW)
+    for bundle in (first, staged, renewal.perform(Step.PROMOTE_CA, staged, NAMES, NOW)):
+        again = bundles.parse(bundles.render(bundle))
+        assert again is not None
+        assert bundles.render(again) == bundles.render(bundle)
+    assert b"PRIVATE" not in staged.trusted_pem
+    assert first.ca.certificate.public_bytes(Encoding.PEM) in staged.trusted_pem
