@@ -83,10 +83,10 @@ class PodBuilder(_Builder):
         return self._with_metadata(ownerReferences=(owner,))
 
     def in_template_of(self, kind: str) -> Resource:
-        """Return a workload of `kind` that makes pods like this one."""
+        """Return a workload of `kind` that makes pods like this one; a template's priority is not resolved yet."""
         template = PodTemplate(
             metadata=ObjectMeta(labels=self.resource.metadata.labels, annotations=self.resource.metadata.annotations),
-            spec=self.resource.spec,
+            spec=replace(self.resource.spec or Spec(), priority=None),
         )
         return Resource(kind=kind, metadata=ObjectMeta(name="workload"), spec=Spec(template=template))
 

@@ -2,5 +2,5 @@
 
 from hypothesis import settings
 
-settings.register_profile("unit", max_examples=60, deadline=None, database=None, derandomize=True)
+settings.register_profile("unit", max_examples=25, deadline=None, database=None, derandomize=True)
 settings.load_profile("unit")

@@ -1,0 +1,113 @@
+"""Whatever stands in labels and annotations, nothing in the policy raises: an object must not take down its webhook."""
+
+from random import Random
+
+from reprieve_policy import checkpoint, contract, eviction, ledger, mark, namespace, settings, toleration
+from reprieve_policy.admission import decide_admission
+from reprieve_policy.defaults import decide_defaults
+from reprieve_policy.facts import Facts
+from reprieve_policy.keys import (
+    ALLOWED_PREEMPTION_CLASSES,
+    CAN_PREEMPT,
+    CHECKPOINT,
+    CHECKPOINT_HINT,
+    CHECKPOINT_TIMEOUT,
+    COMPLETION_INDEX,
+    DEFAULT_PREEMPTION_CLASS,
+    ENFORCEMENT,
+    KOORDINATOR_SOFT_EVICTION,
+    MAX_DEFERRAL,
+    MINIMUM_PREEMPTABLE_PRIORITY,
+    OLD_TOLERATION_PREFIX,
+    PREEMPTIBLE,
+    PREEMPTION_CLASS,
+    PREEMPTION_PRIORITY_CLASS,
+    SOFT_EVICTION,
+    TOLERATION_PREFIX,
+    TOLERATION_SECONDS,
+    WORKLOAD_TYPE,
+)
+from reprieve_policy.objects import ObjectMeta, OwnerReference, PodTemplate, Resource, Spec
+from reprieve_policy.rules import TEMPLATE_KINDS
+
+KEYS = [
+    *(PREEMPTION_CLASS, PREEMPTIBLE, CAN_PREEMPT, CHECKPOINT, CHECKPOINT_HINT, CHECKPOINT_TIMEOUT, MAX_DEFERRAL),
+    *(SOFT_EVICTION, KOORDINATOR_SOFT_EVICTION, PREEMPTION_PRIORITY_CLASS, COMPLETION_INDEX),
+    *(WORKLOAD_TYPE, ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT),
+    TOLERATION_PREFIX + MINIMUM_PREEMPTABLE_PRIORITY,
+    TOLERATION_PREFIX + TOLERATION_SECONDS,
+    OLD_TOLERATION_PREFIX + TOLERATION_SECONDS,
+]
+TEXTS = [
+    *("", "true", "false", "requested", "none", "auto", "sensitive", "off", "warn", "low", "0", "4", "10", "11", "-1"),
+    *("0-6", "6-0", "5m", "0s", "9" * 5000 + "h", "999999h", "http://:8080/x", "http://:99999/x", "annotation:"),
+    *("2147483648", "9223372037", "9" * 5000, "0" * 5000, "٣", "\0", "\n", "\ud800", "\u2028", "x" * 20_480),
+    *("{", "[]", "{}", "null", "NaN", '{"timestamp":Infinity}', '{"timestamp":true}', '{"timestamp":1e999}'),
+    *('{"timestamp":"9999-12-31T23:59:59-12:00"}', '{"timestamp":99999999999999999999}', '{"initiator":"\\ud800"}'),
+    *('{"deleteOptions":{"gracePeriodSeconds":1e3}}', '{"reason":1,"reason":{}}', "[" * 200 + "]" * 200),
+    *("[" * 9000, '{"a":' * 2000, '{"timestamp":' + "[" * 970 + "]" * 970 + "}", '{"state":"saved","path":"\\ud800"}'),
+    *('{"v":1}', '{"v":1,"slots":{"":{"count":1e9,"first":0}}}', '{"slots":[[]]}', '{"v":1,"id":"","phase":"saved"}'),
+]
+KINDS = ["Pod", "PriorityClass", "Namespace", "ConfigMap", *sorted(TEMPLATE_KINDS)]
+
+
+def texts(chance: Random) -> dict[str, str] | None:
+    return None if chance.random() < 0.1 else {chance.choice(KEYS): chance.choice(TEXTS) for _ in range(4)}
+
+
+def metadata(chance: Random) -> ObjectMeta:
+    owner = OwnerReference(
+        kind=chance.choice(["Job", "StatefulSet", "ReplicaSet", ""]), controller=chance.choice([True, None])
+    )
+    return ObjectMeta(
+        name=chance.choice([None, "low", "\ud800"]),
+        labels=texts(chance),
+        annotations=texts(chance),
+        ownerReferences=chance.choice([None, (), (owner,)]),
+    )
+
+
+def spec(chance: Random) -> Spec | None:
+    template = PodTemplate(
+        metadata=chance.choice([None, metadata(chance)]), spec=chance.choice([None, Spec(priority=7)])
+    )
+    names = chance.choice([None, "", "low", "unknown"])
+    return chance.choice([None, Spec(priorityClassName=names, template=chance.choice([None, template]))])
+
+
+def an_object(chance: Random) -> Resource:
+    value = chance.choice([None, -(2**31), 0, 1000, 2**31 - 1])
+    return Resource(kind=chance.choice(KINDS), metadata=metadata(chance), spec=spec(chance), value=value)
+
+
+def facts(chance: Random) -> Facts:
+    known = [an_object(chance) for _ in range(2)]
+    slots = ledger.parse(chance.choice(TEXTS))
+    policy = namespace.read_leniently(texts(chance) or {}, texts(chance) or {})
+    return Facts(namespace=policy, priority_classes=dict(zip(("low", "10"), known, strict=True)), owner_ledger=slots)
+
+
+def test_any_object_gets_an_answer_in_one_line() -> None:
+    for seed in range(400):
+        chance = Random(seed)
+        resource, old = an_object(chance), chance.choice([None, an_object(chance)])
+        known = facts(chance)
+        verdict = decide_admission(resource, old, known)
+        assert all(str(violation).isprintable() for violation in verdict.violations)
+        assert all(len(str(violation)) < 500 for violation in verdict.violations)
+        decide_defaults(resource, old, known)
+
+
+def test_any_text_is_survived_by_every_parser() -> None:
+    for text in TEXTS:
+        for key in KEYS:
+            annotations = {key: text}
+            namespace.read_leniently(annotations, annotations)
+            checkpoint.read_leniently(annotations, settings.PolicySettings())
+            toleration.parse(annotations, 0)
+            mark.read(annotations, annotations)
+        for key in settings.FIELDS:
+            settings.parse({key: text})
+        contract.parse_answer(text, "answer")
+        ledger.render(ledger.parse(text)).encode()
+        assert eviction.parse(text) is None

@@ -1,0 +1,102 @@
+"""What a rule knows beside the object: which class a pod has, and what it is defended with."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from reprieve_policy import facts as known
+from reprieve_policy.facts import Facts
+from reprieve_policy.namespace import NamespacePolicy
+from reprieve_policy.objects import PodView, Resource, pod_views
+from reprieve_policy.preemption_class import ClassSet
+from reprieve_policy.settings import PolicySettings
+from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
+
+TEN = ClassSet(frozenset({10}))
+
+
+def view_of(pod: PodBuilder) -> PodView:
+    return next(pod_views(pod.build()))
+
+
+GIVES_2 = a_priority_class("gives-2").giving_class(2).build()
+GIVES_9 = a_priority_class("gives-9").giving_class(9).build()
+GIVES_NONSENSE = a_priority_class("gives-nonsense").giving_class("high").build()
+GLOBAL_GIVES_1 = a_priority_class("global").giving_class(1).for_all().build()
+CLASSES = {found.metadata.name or "": found for found in (GIVES_2, GIVES_9, GIVES_NONSENSE)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A pod of PriorityClass `gives-2`, in a Namespace that says 3 and is of type service (6), in a cluster that says 1."""
+
+    priority_class: str | None = "gives-2"
+    priority_classes: dict[str, Resource] = field(default_factory=lambda: CLASSES)
+    namespace: NamespacePolicy = NamespacePolicy(default_class=3, workload_type="service")  # noqa: RUF009 - frozen
+    cluster: int = 1
+    want: int
+
+
+CASES = {
+    "the PriorityClass speaks first": Case(want=2),
+    "then the Namespace's default": Case(priority_class=None, want=3),
+    "then its workload type": Case(priority_class=None, namespace=NamespacePolicy(workload_type="service"), want=6),
+    "then the cluster": Case(priority_class=None, namespace=NamespacePolicy(), want=1),
+    "a pod without a PriorityClass has the global default's": Case(
+        priority_class=None, priority_classes={"global": GLOBAL_GIVES_1}, want=1
+    ),
+    "an unknown PriorityClass says nothing": Case(priority_class="unknown", want=3),
+    "a PriorityClass that cannot be read says nothing": Case(priority_class="gives-nonsense", want=3),
+    "a class that the Namespace does not allow is passed over": Case(priority_class="gives-9", want=3),
+    "where no class that is said is allowed, the highest that is": Case(
+        priority_class=None,
+        namespace=NamespacePolicy(allowed_classes=ClassSet(frozenset({0, 2}))),
+        cluster=4,
+        want=2,
+    ),
+    "a sensitive Namespace overrides all": Case(
+        namespace=NamespacePolicy(workload_type="sensitive", allowed_classes=TEN), want=10
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_class_of_a_pod_that_names_none(case: Case) -> None:
+    pod = a_pod() if case.priority_class is None else a_pod().in_priority_class(case.priority_class)
+    facts = Facts(
+        settings=PolicySettings(default_class=case.cluster),
+        namespace=case.namespace,
+        priority_classes=case.priority_classes,
+    )
+    assert known.default_class(view_of(pod), facts) == case.want
+
+
+def test_every_workload_type_gives_its_class() -> None:
+    given = {
+        name: known.default_class(view_of(a_pod()), Facts(namespace=NamespacePolicy(workload_type=name)))
+        for name in ("hpc-batch", "ml-training", "service", "interactive", "sensitive")
+    }
+    assert given == {"hpc-batch": 4, "ml-training": 5, "service": 6, "interactive": 3, "sensitive": 10}
+
+
+@pytest.mark.parametrize(("label", "want"), [("3", 3), ("10", 10), ("11", 4), ("", 4)])
+def test_a_readable_label_is_the_class_and_an_unreadable_one_counts_as_unsaid(label: str, want: int) -> None:
+    assert known.effective_class(view_of(a_pod().in_class(label)), Facts()) == want
+
+
+DEFENDED = a_priority_class("low").worth(100).defended_as("high").build()
+HIGH = a_priority_class("high").worth(9000).build()
+
+
+def test_a_pod_is_defended_with_what_its_priority_class_names() -> None:
+    assert known.preemption_priority(100, DEFENDED, Facts(priority_classes={"high": HIGH})) == 9000
+
+
+@pytest.mark.parametrize("named", [None, HIGH, DEFENDED])
+def test_a_pod_is_defended_with_its_priority_where_nothing_known_is_named(named: Resource | None) -> None:
+    assert known.preemption_priority(100, named, Facts()) == 100
+
+
+def test_a_defence_without_a_value_is_none() -> None:
+    valueless = Resource(kind="PriorityClass")
+    assert known.preemption_priority(100, DEFENDED, Facts(priority_classes={"high": valueless})) == 100
