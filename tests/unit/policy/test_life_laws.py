@@ -92,7 +92,7 @@ def a_life(chance: Random) -> Life:
     )
 
 
-LIVES = [list(turns_of(a_life(Random(seed)))) for seed in range(200)]
+LIVES = [list(turns_of(a_life(Random(seed)))) for seed in range(300)]
 """The same ones every time. Drawing them by hypothesis takes a hundred times as long as living them."""
 
 TURNS = [turn for turns in LIVES for turn in turns]
