@@ -74,10 +74,11 @@ def test_a_mark_in_a_template_is_refused(cluster: ClusterHandle, namespace: str,
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_in_a_template_is_refused(cluster: ClusterHandle, namespace: str, kind: str) -> None:
-    forged = json.dumps(an_object(kind, annotations={keys.EVICTION: "{}"}))
-    done = cluster.kubectl.run("-n", namespace, "create", "-f", "-", stdin=forged)
-    assert done.status != 0
-    assert f"metadata.annotations[{keys.EVICTION}]: Forbidden: written by Reprieve only" in done.output
+    for part, forged in (("annotations", {keys.EVICTION: "{}"}), ("finalizers", [keys.CLEANUP_FINALIZER])):
+        document = json.dumps(an_object(kind, **{part: forged}))
+        done = cluster.kubectl.run("-n", namespace, "create", "-f", "-", stdin=document)
+        assert done.status != 0
+        assert f"metadata.{part}[{next(iter(forged))}]: Forbidden: written by Reprieve only" in done.output
 
 
 @pytest.mark.parametrize("kind", KINDS)
