@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Sequence
 
 from . import build, kind, kwok, lifecycle, pins, processes, state
@@ -24,6 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ClusterError as error:
         progress.say(f"hack/cluster: {error}" if "\n" not in str(error) else str(error))
         return 1
+    except BrokenPipeError:
+        # The reader (`| head`) has had enough. Without this, Python complains once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         progress.say("interrupted; run the same command again to go on")
         return 130
