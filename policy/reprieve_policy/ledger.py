@@ -39,8 +39,6 @@ class Entry:
 
 
 Ledger = Mapping[str, Entry]
-OWNER_KINDS = ("Job", "StatefulSet", "ReplicaSet")
-"""Controllers that replace their pods and whose metadata may hold a ledger."""
 
 
 def slot_of(metadata: ObjectMeta, owner: OwnerReference) -> str:

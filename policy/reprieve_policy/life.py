@@ -51,7 +51,6 @@ class Move(NamedTuple):
     outcome: Outcome | None = None
 
 
-BEFORE_DELETE = (Phase.REQUESTED, *WAITING, Phase.SAVED)
 TERMINAL = (Phase.GONE, Phase.REQUEUED, Phase.CANCELLED, Phase.FINISHED)
 
 _ALWAYS: dict[Observation, Move] = {

@@ -26,7 +26,6 @@ class ObjectMeta:
     """Identity and metadata. Absent and `null` maps both read as empty, through `labels_of` and `annotations_of`."""
 
     name: str | None = None
-    generateName: str | None = None
     namespace: str | None = None
     uid: str | None = None
     labels: Mapping[str, str] | None = None
@@ -43,7 +42,6 @@ class Spec:
 
     priority: int | None = None
     priorityClassName: str | None = None
-    preemptionPolicy: str | None = None
     template: "PodTemplate | None" = None
 
 
@@ -65,7 +63,6 @@ class Resource:
     # A PriorityClass has these at the top level.
     value: int | None = None
     globalDefault: bool | None = None
-    preemptionPolicy: str | None = None
 
 
 class PodView(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a rule says: violations, warnings and changes. Values, never exceptions, never parsed back from text.
+"""What a rule says: violations and warnings; and what is filled in: changes. Values, never parsed back from text.
 
 Texts follow the API server's own field errors (k8s.io/apimachinery `field.Error`), because the API server puts
 `admission webhook "NAME" denied the request: ` before them: *path: what: value: what would be accepted*.
@@ -74,7 +74,6 @@ class Verdict:
 
     violations: tuple[Violation, ...] = ()
     warnings: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
 
     @property
     def is_allowed(self) -> bool:
@@ -84,7 +83,7 @@ class Verdict:
     @property
     def is_silent(self) -> bool:
         """True where there is nothing to say at all."""
-        return not (self.violations or self.warnings or self.changes)
+        return not (self.violations or self.warnings)
 
     @property
     def status(self) -> HTTPStatus:
@@ -108,7 +107,6 @@ class Verdict:
         return cls(
             violations=tuple(violation for part in parts for violation in part.violations),
             warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
-            changes=tuple(change for part in parts for change in part.changes),
         )
 
 

@@ -425,7 +425,3 @@ def test_whatever_ends_or_deletes_says_how_the_checkpoint_ended() -> None:
     for phase in BEFORE_DELETE:
         for move in TABLE[phase].values():
             assert (move.outcome is not None) is (move.to not in BEFORE_DELETE or move.to is Phase.SAVED)
-
-
-def test_phases_before_the_delete_are_those_that_can_be_cancelled() -> None:
-    assert {phase for phase in Phase if Observation.MARK_REMOVED in TABLE[phase]} == set(life.BEFORE_DELETE)

@@ -10,13 +10,14 @@ from reprieve_policy import eviction as codec
 from reprieve_policy import life
 from reprieve_policy.checkpoint import AnnotationHint, Plan, Strategy
 from reprieve_policy.contract import Answer, AnswerState
-from reprieve_policy.eviction import Eviction, Outcome, Phase
-from reprieve_policy.life import BEFORE_DELETE, TABLE, TERMINAL, Decision, Seen
+from reprieve_policy.eviction import WAITING, Eviction, Outcome, Phase
+from reprieve_policy.life import TABLE, TERMINAL, Decision, Seen
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing.builders import NOW, an_eviction
 
 HOUR = timedelta(hours=1)
 REQUESTED = an_eviction().build()
+BEFORE_DELETE = (Phase.REQUESTED, *WAITING, Phase.SAVED)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from reprieve_policy.verdict import (
     MAX_VALUE_SHOWN,
-    Change,
     Kind,
     Verdict,
     Violation,
@@ -102,15 +101,18 @@ def test_several_violations_stand_in_brackets_as_the_api_server_writes_them() ->
 
 
 def test_verdicts_are_joined_in_order_and_warn_once() -> None:
-    change = Change("labels", "key", "value")
-    joined = Verdict.merged(
-        [
-            Verdict(violations=(BAD,), warnings=("a", "b")),
-            Verdict(),
-            Verdict(violations=(FORBIDDEN,), warnings=("b", "c"), changes=(change,)),
-        ]
+    first, second = (
+        Verdict(violations=(BAD,), warnings=("a", "b")),
+        Verdict(violations=(FORBIDDEN,), warnings=("b", "c")),
     )
-    assert joined == Verdict(violations=(BAD, FORBIDDEN), warnings=("a", "b", "c"), changes=(change,))
+    joined = Verdict.merged([first, Verdict(), second])
+    assert joined == Verdict(violations=(BAD, FORBIDDEN), warnings=("a", "b", "c"))
+
+
+def test_a_verdict_without_a_word_is_silent() -> None:
+    assert Verdict().is_silent
+    assert not Verdict(warnings=("a",)).is_silent
+    assert not Verdict(violations=(BAD,)).is_silent
 
 
 def test_paths_lead_into_templates() -> None:
