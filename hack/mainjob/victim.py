@@ -1,5 +1,6 @@
 """A victim as the API server saw it: its state, its Events, and every request about it in the audit log."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,10 +10,10 @@ from typing import Any
 
 from realcluster.programs import NAMESPACE, OPERATOR
 from reprieve_policy import eviction, keys, timestamp
-from reprieve_policy.eviction import Eviction
+from reprieve_policy.eviction import Eviction, Phase
 
 from .promise import BrokenPromiseError
-from .scene import Scene
+from .scene import Background, Scene
 
 OPERATOR_USER = f"system:serviceaccount:{NAMESPACE}:{OPERATOR}"
 GONE_SECONDS = 60.0
@@ -55,6 +56,29 @@ def wait_for_phase(scene: Scene, pod: str, *phases: str) -> Eviction:
         return state if state and state.phase in phases else None
 
     return scene.wait(f"{' or '.join(phases)} {pod}", reached)
+
+
+@contextlib.contextmanager
+def recording(scene: Scene, pod: str) -> Iterator[Background]:
+    """Record every state that a pod carries while the block runs: the last ones may be there for an instant only."""
+    state = f"jsonpath={{.metadata.annotations.{escaped(keys.EVICTION)}}}{{'\\n'}}"
+    with scene.watching("get", "pod", pod, "-n", scene.namespace, "-w", "-o", state) as record:
+        yield record
+
+
+def last_state(scene: Scene, record: Background) -> Eviction:
+    """Return the state with which a victim was deleted."""
+
+    def deleted() -> Eviction | None:
+        states = [eviction.parse(line) for line in record.text.splitlines()]
+        return next((state for state in states if state and state.phase is Phase.TERMINATING), None)
+
+    return scene.wait("state with which it was deleted", deleted)
+
+
+def escaped(key: str) -> str:
+    """Return a label's or annotation's key as a path writes it."""
+    return key.replace(".", r"\.")
 
 
 def wait_until_gone(scene: Scene, pod: str) -> None:

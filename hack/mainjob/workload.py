@@ -91,7 +91,9 @@ def following(scene: Scene, pod: str) -> Iterator[Background]:
 def _rendered(scene: Scene) -> list[Any]:
     """Return the example's objects as `kubectl apply -k` would apply them."""
     rendered = scene.quiet.read("kustomize", EXAMPLES)
-    items = scene.quiet.read("create", "--dry-run=client", "-o", "json", "-f", "-", stdin=rendered)
+    items = scene.quiet.read(
+        "create", "-n", scene.namespace, "--dry-run=client", "-o", "json", "-f", "-", stdin=rendered
+    )
     return _objects(items)
 
 

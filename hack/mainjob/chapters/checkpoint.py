@@ -9,6 +9,7 @@ from mainjob.scene import Background, Scene
 from mainjob.world import World
 from reprieve_policy import keys, timestamp
 from reprieve_policy.eviction import Eviction
+from reprieve_policy.verdict import quote
 
 TITLE = "A training Job is asked to go, saves its work, and goes on elsewhere"
 
@@ -33,11 +34,12 @@ def tell(world: World, narrator: Narrator) -> str:
     with (
         scene.watching("get", "pods", *in_namespace, *victim.VICTIMS) as story,
         scene.watching("get", "pods", *in_namespace, "-o", COLUMNS) as facts,
+        victim.recording(scene, first) as record,
     ):
         narrator.say("koord-descheduler marks the pod, under its own name and with no more than its own rights.")
         koordinator.mark(scene, first)
-        state = victim.wait_for_phase(scene, first, "saved", "terminating")
         victim.wait_until_gone(scene, first)
+        state = victim.last_state(scene, record)
         second = workload.wait_for_pod(scene, *OF_JOB, but=first)
     _check_victim(scene, first, state, (story, facts))
     _check_replacement(scene, second, state, submitted)
@@ -51,7 +53,7 @@ def _check_victim(scene: Scene, pod: str, state: Eviction, watched: tuple[Backgr
     promise.says(told, "CheckpointRequested", "CheckpointAcknowledged", "CheckpointSaved", "SoftEvictionDeleting")
     promise.keep(claim=state.checkpoint is not None, otherwise=f"{pod} was deleted without an acknowledged checkpoint")
     assert state.checkpoint is not None
-    promise.says(told, f"step {state.checkpoint.step}", str(state.checkpoint.path))
+    promise.says(told, f"step {state.checkpoint.step}", quote(state.checkpoint.path or ""))
     scene.narrator.say("What a watch saw, and what a Job's controller reads (143 is 128 + SIGTERM):")
     for background in watched:
         scene.show_watched(background)
@@ -65,7 +67,9 @@ def _check_victim(scene: Scene, pod: str, state: Eviction, watched: tuple[Backgr
 def _check_replacement(scene: Scene, pod: str, state: Eviction, submitted: str) -> None:
     assert state.checkpoint is not None
     scene.narrator.say("The replacement was given what its predecessor left:")
-    fields = {key.removeprefix(keys.PREFIX).upper(): f".metadata.annotations.{_escaped(key)}" for key in INHERITED}
+    fields = {
+        key.removeprefix(keys.PREFIX).upper(): f".metadata.annotations.{victim.escaped(key)}" for key in INHERITED
+    }
     scene.run("get", "pod", pod, "-n", scene.namespace, "-o", victim.columns(**fields))
     annotations = scene.quiet.get("pod", pod, "-n", scene.namespace)["metadata"]["annotations"]
     promise.same(keys.PREEMPTED_COUNT, annotations.get(keys.PREEMPTED_COUNT), "1")
@@ -86,7 +90,3 @@ def _check_job(scene: Scene, pod: str) -> None:
     promise.same("the Job's failed pods", job["status"].get("failed", 0), 0)
     promise.same("the Job's active pods", job["status"].get("active"), 1)
     promise.same("the state of the replacement", victim.state_of(scene, pod), None)
-
-
-def _escaped(key: str) -> str:
-    return key.replace(".", r"\.")

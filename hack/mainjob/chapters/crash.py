@@ -23,7 +23,7 @@ def tell(world: World, narrator: Narrator) -> str:
     narrator.say(f"A pod that needs {SAVE_SECONDS:.0f} s to save is marked.")
     pod = workload.build_pod(scene, POD, save_seconds=SAVE_SECONDS, annotations=TIMEOUT)
     workload.start_pods(scene, pod)
-    with workload.following(scene, POD) as log:
+    with workload.following(scene, POD) as log, victim.recording(scene, POD) as record:
         koordinator.mark(scene, POD)
         before = victim.wait_for_phase(scene, POD, "hinted", "checkpointing")
         scene.wait("hint in the workload's log", lambda: ASKED in log.text)
@@ -34,8 +34,8 @@ def tell(world: World, narrator: Narrator) -> str:
         narrator.say("Another operator is started. It reads where the victim was, and asks how far it is.")
         world.start(OPERATOR)
         narrator.show(f"pgrep {OPERATOR}", str(world.programs.pid(OPERATOR)))
-        after = victim.wait_for_phase(scene, POD, "saved", "terminating")
         victim.wait_until_gone(scene, POD)
+        after = victim.last_state(scene, record)
     scene.show_watched(log)
     told = victim.show_events(scene, POD, "SoftEvictionCompleted")
     promise.same("hints in the workload's own log", log.text.count(ASKED), 1)
