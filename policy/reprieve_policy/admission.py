@@ -7,9 +7,8 @@ from .facts import Facts
 from .namespace import OFF, WARN
 from .objects import Resource
 from .rules import RULES, Rule
-from .verdict import Verdict
+from .verdict import SILENT, Verdict
 
-_ALLOWED = Verdict()
 _RULES_OF: Mapping[str, tuple[Rule, ...]] = {
     kind: tuple(rule for rule in RULES if kind in rule.kinds)
     for kind in frozenset().union(*(rule.kinds for rule in RULES))
@@ -23,7 +22,7 @@ def decide_admission(resource: Resource, old: Resource | None, facts: Facts) -> 
     being deleted: without this, a webhook keeps a controller from removing its finalizer and the object for ever.
     """
     if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
-        return _ALLOWED
+        return SILENT
     verdict = _run(resource, old, facts)
     if old is not None and not verdict.is_allowed:
         verdict = _ratchet(verdict, old, facts)
@@ -34,7 +33,7 @@ def _run(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     verdicts = [(rule, rule.check(resource, old, facts)) for rule in _RULES_OF.get(resource.kind, ())]
     # Most objects break no rule: merging nothing would take as long as all the rules together.
     telling = [_named(rule, verdict) for rule, verdict in verdicts if not verdict.is_silent]
-    return Verdict.merged(telling) if telling else _ALLOWED
+    return Verdict.merged(telling) if telling else SILENT
 
 
 def _named(rule: Rule, verdict: Verdict) -> Verdict:

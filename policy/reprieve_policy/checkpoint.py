@@ -71,7 +71,7 @@ def parse(annotations: Mapping[str, str], settings: PolicySettings, prefix: str 
     """Read the plan of a pod or template; all violations at once."""
     texts = tuple(map(annotations.get, _READERS))
     # The pods of one template say the same, so reading is remembered; never what is too long to be right.
-    is_short = all(text is None or len(text) <= _MAX_HINT for text in texts)
+    is_short = max(map(len, filter(None, texts)), default=0) <= _MAX_HINT
     read = _read if is_short else _read.__wrapped__
     return read(texts, settings, prefix)
 

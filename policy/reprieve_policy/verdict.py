@@ -110,6 +110,10 @@ class Verdict:
         )
 
 
+SILENT = Verdict()
+"""What nearly every rule says of nearly every object: one value for all, because making it costs a fifth of a rule."""
+
+
 def quote(value: str) -> str:
     """Return `value` in double quotes, shortened and with control characters escaped, as one line."""
     shown = value if len(value) <= MAX_VALUE_SHOWN else value[:MAX_VALUE_SHOWN] + "…"

@@ -12,7 +12,7 @@ from reprieve_policy.checkpoint import Plan
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_HINT, PREEMPTION_CLASS
 from reprieve_policy.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import Verdict, Violation, annotation_path, label_path
+from reprieve_policy.verdict import SILENT, Verdict, Violation, annotation_path, label_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
@@ -25,6 +25,8 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
             warnings.extend(_warn(view, plan, facts))
         else:
             violations.extend(plan)
+    if not violations and not warnings:
+        return SILENT
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
 

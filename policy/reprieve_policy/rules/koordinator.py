@@ -8,7 +8,7 @@ from reprieve_policy import koordinator
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTIBLE
 from reprieve_policy.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import Kind, Verdict, Violation, label_path
+from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, label_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
@@ -20,7 +20,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         if before is not None and not view.is_template and _is_raised(view, before, facts):
             path = label_path(view.prefix, PREEMPTIBLE)
             found.append(Violation(path, Kind.FORBIDDEN, None, "a preemptible pod stays preemptible after creation"))
-    return Verdict(violations=tuple(found))
+    return Verdict(violations=tuple(found)) if found else SILENT
 
 
 def _is_raised(view: PodView, before: PodView, facts: Facts) -> bool:

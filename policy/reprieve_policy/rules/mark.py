@@ -8,7 +8,7 @@ from reprieve_policy import mark
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
 from reprieve_policy.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import Kind, Verdict, Violation, annotation_path, label_path
+from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path, label_path
 
 _IN_TEMPLATE = "a mark in a template would evict every pod that it makes"
 
@@ -18,7 +18,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     found: list[Violation] = []
     for view in pod_views(resource):
         found.extend(_check_template(view) if view.is_template else _check_pod(view))
-    return Verdict(violations=tuple(found))
+    return Verdict(violations=tuple(found)) if found else SILENT
 
 
 def _check_pod(view: PodView) -> tuple[Violation, ...]:

@@ -11,14 +11,14 @@ from reprieve_policy import preemption_class
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTION_CLASS
 from reprieve_policy.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import Kind, Verdict, Violation, label_path
+from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, label_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check the class of the pod or of the template."""
     before = next(pod_views(old), None) if old else None
-    found = (violation for view in pod_views(resource) for violation in _check_view(view, before, facts))
-    return Verdict(violations=tuple(found))
+    found = [violation for view in pod_views(resource) for violation in _check_view(view, before, facts)]
+    return Verdict(violations=tuple(found)) if found else SILENT
 
 
 def _check_view(view: PodView, before: PodView | None, facts: Facts) -> Iterator[Violation]:

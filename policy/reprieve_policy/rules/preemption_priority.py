@@ -11,7 +11,7 @@ from reprieve_policy import facts as known
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.objects import PodView, Resource, pod_views
-from reprieve_policy.verdict import Kind, Verdict, Violation, annotation_path
+from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
@@ -32,6 +32,8 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
             violations.append(Violation(path, Kind.NOT_FOUND, name, ""))
         else:
             violations.extend(_check_bounds(view, named, path, facts))
+    if not violations and not warnings:
+        return SILENT
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
 
