@@ -6,6 +6,7 @@ No Event names the preemptor or the initiator: they may be another tenant's.
 import asyncio
 import contextlib
 import logging
+import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,6 +24,7 @@ _log = logging.getLogger(__name__)
 CONTROLLER = "reprieve.dev/operator"
 _WAITING_EVENTS = 2000
 _EVENTS_PER_SECOND = 50
+_FORBIDDEN = 403
 _MAX_NOTE = 1000
 """Bytes; the API server refuses more than 1,024."""
 
@@ -47,7 +49,6 @@ REASONS: dict[str, tuple[str, str]] = {
     "WaitingForFinalizers": ("Wait", _WARNING),
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),
-    "PolicyRead": ("Read", _NORMAL),
 }
 """Every reason, with what is done next and how bad it is."""
 
@@ -103,7 +104,8 @@ class Announcer:
             await self._api.post(object_path("events", document["metadata"]["namespace"]), document, dict)
         except ApiError as error:
             # A namespace that is being deleted takes no Events.
-            _log.debug("event not written", extra={"error": str(error)})
+            level = logging.DEBUG if error.status == _FORBIDDEN else logging.WARNING
+            _log.log(level, "event not written", extra={"error": str(error)})
 
     def _document(self, regarding: Regarding, reason: str, note: str) -> dict[str, Any]:
         action, kind = REASONS[reason]
@@ -113,7 +115,7 @@ class Announcer:
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{regarding.name[:200]}.", "namespace": regarding.namespace},
+            "metadata": {"name": f"{regarding.name[:200]}.{secrets.token_hex(8)}", "namespace": regarding.namespace},
             "eventTime": _micro_time(self._clock.now()),
             "reportingController": CONTROLLER,
             "reportingInstance": self._holder[:128],

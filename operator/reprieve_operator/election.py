@@ -64,6 +64,7 @@ class Election:
         self._lease: Lease | None = None
         self._seen_at = Instant.take(clock)
         self._renewed_at: Instant | None = None
+        self._is_failing = False
 
     @property
     def is_leading(self) -> bool:
@@ -117,10 +118,12 @@ class Election:
                     return False
                 self._see(await self._write())
         except (ApiError, TimeoutError, msgspec.MsgspecError) as error:
-            if not (isinstance(error, ApiError) and error.status in _CONFLICTS):
-                _log.warning("lease not renewed", extra={"error": str(error) or "timeout"})
+            is_race = isinstance(error, ApiError) and error.status in _CONFLICTS
+            level = logging.DEBUG if is_race or self._is_failing else logging.WARNING
+            _log.log(level, "lease not renewed", extra={"error": str(error) or "timeout"})
+            self._is_failing = not is_race
             return False
-        self._renewed_at = asked_at
+        self._renewed_at, self._is_failing = asked_at, False
         return True
 
     async def _read(self) -> Lease | None:

@@ -129,12 +129,21 @@ class Keeper:
 
     async def _observe(self) -> Pod | None:
         elapsed = self._tools.clock.monotonic() - self._looked_at
-        if self._must_look or self._pod is None or elapsed >= self._tools.settings.resync_interval_seconds:
-            self._pod = await self._tools.effects.read(self.victim.namespace, self.victim.name, self.victim.uid)
-            self._must_look = False
-            self._deleted_version = None
-            self._looked_at = self._tools.clock.monotonic()
+        is_due = elapsed >= self._tools.settings.resync_interval_seconds
+        if self._must_look or self._pod is None or is_due:
+            await self._look()
         return self._pod
+
+    async def _look(self) -> None:
+        self._looked_at = self._tools.clock.monotonic()
+        try:
+            pod = await self._tools.effects.read(self.victim.namespace, self.victim.name, self.victim.uid)
+        except ApiError:
+            if self._must_look or self._pod is None:
+                raise
+            # Only a second look: while the API server is away, the workload is still asked.
+            return
+        self._pod, self._must_look, self._deleted_version = pod, False, None
 
     def _state(self, pod: Pod) -> tuple[Eviction | None, bool]:
         """Return the state that the pod carries, or the first one where a mark has no state yet."""

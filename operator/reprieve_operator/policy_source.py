@@ -35,36 +35,31 @@ class PolicySource:
         self._namespace = namespace
         self._announcer = announcer
         self._metrics = metrics
-        self._read: ConfigMap | None = None
         self._good = PolicySettings()
-        self.reflector: Reflector[ConfigMap, ConfigMap] = Reflector(
+        self.reflector: Reflector[ConfigMap, None] = Reflector(
             api,
             object_path("configmaps", namespace),
             ConfigMap,
-            lambda found: found,
+            self._take,
             params={"fieldSelector": f"metadata.name={CONFIG_MAP}"},
         )
 
     @property
     def current(self) -> PolicySettings:
-        """Return the policy that holds now."""
-        found = self.reflector.items.get((self._namespace, CONFIG_MAP))
-        if found is not self._read:
-            self._read = found
-            self._parse(found)
-        return self._good
+        """Return the policy that holds now: the defaults where there is no ConfigMap."""
+        is_missing = self.reflector.is_synced and (self._namespace, CONFIG_MAP) not in self.reflector.items
+        return PolicySettings() if is_missing else self._good
 
-    def _parse(self, found: ConfigMap | None) -> None:
-        parsed = PolicySettings() if found is None else policy.parse(found.data or {})
-        is_good = isinstance(parsed, PolicySettings)
-        self._metrics.policy_is_good.set(is_good)
-        about = Regarding("ConfigMap", self._namespace, CONFIG_MAP, "" if found is None else found.metadata.uid or "")
+    def _take(self, found: ConfigMap) -> None:
+        parsed = policy.parse(found.data or {})
+        self._metrics.policy_is_good.set(isinstance(parsed, PolicySettings))
         if isinstance(parsed, PolicySettings):
             self._good = parsed
             _log.info("policy read", extra={"policy": str(parsed)})
             return
         reasons = "; ".join(_sentence(violation) for violation in parsed)
         _log.error("policy cannot be read, the last good one holds", extra={"reasons": reasons})
+        about = Regarding("ConfigMap", self._namespace, CONFIG_MAP, found.metadata.uid or "")
         self._announcer.announce(about, "PolicyUnreadable", f"the last good policy holds: {reasons}")
 
 

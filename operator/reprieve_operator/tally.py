@@ -1,7 +1,6 @@
 """What is told and counted of each move, once it is written."""
 
-import logging
-
+from reprieve_policy import life
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life import Decision
 
@@ -9,8 +8,6 @@ from . import story
 from .announce import Announcer, Regarding
 from .metrics import Metrics
 from .pods import Pod
-
-_log = logging.getLogger(__name__)
 
 
 class Tally:
@@ -29,7 +26,9 @@ class Tally:
         }
         for move in decision.moves:
             told = story.tell(move, decision.eviction)
-            if told is not None:
+            # A wait that was over as it began (an operator that comes back late) has no Event of its own.
+            is_passing = life.is_waiting(move.to) and move.to is not decision.eviction.phase
+            if told is not None and not is_passing:
                 self._announcer.announce(Regarding.pod(pod.metadata), *told)
             if move.to in counters:
                 counters[move.to].inc()

@@ -72,8 +72,9 @@ class Reflector(Generic[K, V]):
         version = ""
         while True:
             try:
-                version = version or await self._list()
-                delay = _FIRST_RETRY_SECONDS
+                if not version:
+                    version = await self._list()
+                    delay = _FIRST_RETRY_SECONDS
                 version = await self._follow(version)
             except ApiError as error:
                 # 410 is the server's word for "too old, list again"; so is any watch that it refuses.
@@ -84,6 +85,7 @@ class Reflector(Generic[K, V]):
                 version = ""
                 _log.warning("unreadable object", extra={"path": self._path, "error": str(error)})
             else:
+                delay = _FIRST_RETRY_SECONDS
                 continue
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
             delay = min(delay * 2, _LAST_RETRY_SECONDS)

@@ -1,0 +1,237 @@
+"""A victim's life on a real API server: what the operator writes, in which order, and what it never does."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reprieve_testing.cluster import ClusterHandle, Program, wait_for
+from reprieve_testing.workload import HINT, Workload
+
+pytestmark = pytest.mark.cluster
+
+HTTP = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "3s"}
+KOORDINATOR = "scheduling.koordinator.sh/soft-eviction"
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: ClusterHandle) -> Iterator[Program]:
+    cluster.set_policy()
+    program = cluster.start_operator()
+    program.wait_leading()
+    yield program
+    assert program.stop() == 0
+
+
+@pytest.fixture
+def namespace(cluster: ClusterHandle) -> Iterator[str]:
+    with cluster.namespace("life") as name:
+        yield name
+
+
+def condition(pod: Any, kind: str) -> Any:
+    return next((found for found in pod["status"].get("conditions", []) if found["type"] == kind), None)
+
+
+def state(pod: Any) -> Any:
+    return json.loads(pod["metadata"]["annotations"]["reprieve.dev/eviction"])
+
+
+def address(pod: Any) -> str:
+    return str(pod["status"]["podIP"])
+
+
+@pytest.mark.usefixtures("operator")
+def test_hint_acknowledgement_condition_and_delete_come_in_this_order(cluster: ClusterHandle, namespace: str) -> None:
+    pod = cluster.create_pod(namespace, "order", annotations=HTTP, finalizers=["example.com/other"])
+    with Workload(address(pod)) as workload:
+        cluster.mark(namespace, "order")
+        cluster.wait_phase(namespace, "order", "checkpointing")
+        assert condition(cluster.pod(namespace, "order"), "DisruptionTarget") is None
+        workload.state = {"state": "saved", "step": 120, "path": "/data/120"}
+        ended = cluster.wait_phase(namespace, "order", "terminating")
+        wait_for("DELETE", lambda: (cluster.pod(namespace, "order") or {})["metadata"].get("deletionTimestamp"))
+    assert condition(ended, "DisruptionTarget")["status"] == "True"
+    assert condition(ended, "DisruptionTarget")["reason"] == "PreemptionByReprieve"
+    assert state(ended)["checkpoint"]["step"] == 120
+    assert len(workload.posts) == 1
+    writes = [entry.what for entry in cluster.audit(namespace, "order")]
+    assert writes == ["patch", "patch", "patch status", "delete"]
+    told = ["CheckpointRequested", "CheckpointAcknowledged", "CheckpointSaved", "SoftEvictionDeleting"]
+    wait_for("Events", lambda: cluster.event_reasons(namespace, "order")[:4] == told)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_pod_that_wants_no_checkpoint_goes_at_once_and_keeps_its_grace(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    cluster.create_pod(namespace, "plain", grace_seconds=7, finalizers=["example.com/other"])
+    cluster.mark(namespace, "plain")
+    ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "plain"))
+    assert state(ended)["outcome"] == "skipped"
+    assert ended["metadata"]["deletionGracePeriodSeconds"] == 7
+    assert [entry.what for entry in cluster.audit(namespace, "plain")] == ["patch status", "delete"]
+
+
+def test_one_that_never_answers_is_deleted_at_the_deadline_and_counted_as_failed(
+    cluster: ClusterHandle, operator: Program, namespace: str
+) -> None:
+    pod = cluster.create_pod(namespace, "mute", annotations=HTTP, finalizers=["example.com/other"])
+    with Workload(address(pod), on_post=None, state=None) as workload:
+        cluster.mark(namespace, "mute")
+        ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "mute"))
+    assert state(ended)["outcome"] == "unresponsive"
+    assert len(workload.posts) == 1
+    failed = f'reprieve_preemption_failed_checkpoint_total{{namespace="{namespace}",reason="unresponsive"}}'
+    assert operator.metric(failed) == 1
+    wait_for("Event", lambda: "CheckpointUnanswered" in cluster.event_reasons(namespace, "mute"))
+
+
+@pytest.mark.usefixtures("operator")
+def test_one_that_answers_but_is_slow_is_extended_once_and_only_once(cluster: ClusterHandle, namespace: str) -> None:
+    pod = cluster.create_pod(namespace, "slow", annotations=HTTP, finalizers=["example.com/other"])
+    with Workload(address(pod)):
+        cluster.mark(namespace, "slow")
+        cluster.wait_phase(namespace, "slow", "extended")
+        ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "slow"))
+    assert state(ended)["outcome"] == "timed-out"
+    assert cluster.event_reasons(namespace, "slow").count("CheckpointExtended") == 1
+    # Begin, acknowledgement, extension, status, DELETE.
+    assert len(cluster.audit(namespace, "slow")) == 5
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_workload_may_ask_for_more_time_and_then_save(cluster: ClusterHandle, namespace: str) -> None:
+    pod = cluster.create_pod(namespace, "later", annotations=HTTP, finalizers=["example.com/other"])
+    with Workload(address(pod), on_post={"state": "defer", "deferSeconds": 6}) as workload:
+        cluster.mark(namespace, "later")
+        cluster.wait_phase(namespace, "later", "deferred")
+        workload.state = {"state": "saved", "path": "/data/late"}
+        ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "later"))
+    assert state(ended)["outcome"] == "saved"
+
+
+@pytest.mark.usefixtures("operator")
+def test_the_annotation_carrier_needs_no_network(cluster: ClusterHandle, namespace: str) -> None:
+    wanted = {"reprieve.dev/checkpoint-hint": "annotation:", "reprieve.dev/checkpoint-answer": '{"state":"saved"}'}
+    cluster.create_pod(namespace, "reader", annotations=wanted, finalizers=["example.com/other"])
+    cluster.mark(namespace, "reader")
+    hinted = cluster.wait_phase(namespace, "reader", "hinted")
+    annotations = hinted["metadata"]["annotations"]
+    assert "reprieve.dev/checkpoint-answer" not in annotations, "an answer from before the request is none to it"
+    request = json.loads(annotations["reprieve.dev/checkpoint-request"])
+    answer = json.dumps({"state": "saved", "id": request["id"], "path": "/data/7"})
+    cluster.annotate(namespace, "reader", f"reprieve.dev/checkpoint-answer={answer}")
+    ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "reader"))
+    assert state(ended)["checkpoint"]["path"] == "/data/7"
+
+
+@pytest.mark.usefixtures("operator")
+def test_taking_the_label_away_cancels_and_leaves_no_mark(cluster: ClusterHandle, namespace: str) -> None:
+    pod = cluster.create_pod(namespace, "spared", annotations=HTTP)
+    with Workload(address(pod)):
+        cluster.mark(namespace, "spared")
+        cluster.wait_phase(namespace, "spared", "checkpointing")
+        cluster.kubectl.read("label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-")
+        spared = wait_for("cancelled", lambda: _in_state(cluster, namespace, "spared", "cancelled"))
+    assert "reprieve.dev/soft-eviction" not in spared["metadata"].get("labels", {})
+    assert "deletionTimestamp" not in spared["metadata"]
+    wait_for("Event", lambda: "SoftEvictionCancelled" in cluster.event_reasons(namespace, "spared"))
+    cluster.mark(namespace, "spared")
+    cluster.wait_gone(namespace, "spared")
+
+
+@pytest.mark.usefixtures("operator")
+def test_koordinators_annotation_is_found_by_the_sweep_and_its_removal_cancels(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    pod = cluster.create_pod(namespace, "koord", annotations=HTTP)
+    with Workload(address(pod)):
+        mark = '{"timestamp":"2026-11-21T10:00:00Z","initiator":"koord-descheduler","reason":"node is hot"}'
+        cluster.annotate(namespace, "koord", f"{KOORDINATOR}={mark}")
+        hinted = cluster.wait_phase(namespace, "koord", "checkpointing")
+        assert state(hinted)["initiator"] == "koord-descheduler"
+        cluster.annotate(namespace, "koord", f"{KOORDINATOR}-")
+        spared = wait_for("cancelled", lambda: _in_state(cluster, namespace, "koord", "cancelled"))
+    assert "reprieve.dev/soft-eviction" not in spared["metadata"].get("labels", {})
+
+
+@pytest.mark.usefixtures("operator")
+def test_an_unreadable_mark_evicts_nobody_and_is_said_once(cluster: ClusterHandle, namespace: str) -> None:
+    cluster.create_pod(namespace, "odd", annotations={KOORDINATOR: "{soon"})
+    cluster.create_pod(namespace, "witness", annotations={KOORDINATOR: "true"})
+    wait_for("Event", lambda: "SoftEvictionUnreadable" in cluster.event_reasons(namespace, "odd"))
+    cluster.wait_gone(namespace, "witness")
+    cluster.create_pod(namespace, "witness-2", annotations={KOORDINATOR: "true"})
+    cluster.wait_gone(namespace, "witness-2")
+    assert cluster.event_reasons(namespace, "odd") == ["SoftEvictionUnreadable"]
+    pod = cluster.pod(namespace, "odd")
+    assert pod is not None
+    assert "deletionTimestamp" not in pod["metadata"]
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_phase_that_somebody_left_as_a_label_is_no_mark(cluster: ClusterHandle, namespace: str) -> None:
+    cluster.create_pod(namespace, "left", labels={"reprieve.dev/soft-eviction": "saved"})
+    cluster.create_pod(namespace, "witness")
+    cluster.mark(namespace, "witness")
+    cluster.wait_gone(namespace, "witness")
+    assert cluster.audit(namespace, "left") == []
+
+
+@pytest.mark.usefixtures("operator")
+def test_another_cleaners_finalizer_holds_the_victim_until_that_cleaner_is_done(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    cluster.create_pod(namespace, "held", finalizers=["example.com/other"])
+    cluster.mark(namespace, "held")
+    wait_for("Event", lambda: "WaitingForFinalizers" in cluster.event_reasons(namespace, "held"))
+    assert cluster.pod(namespace, "held") is not None
+    cluster.kubectl.read(
+        "patch", "pod", "held", "-n", namespace, "--type=merge", "-p", '{"metadata":{"finalizers":null}}'
+    )
+    cluster.wait_gone(namespace, "held")
+    assert [entry.what for entry in cluster.audit(namespace, "held")].count("delete") == 1
+    wait_for("Event", lambda: "SoftEvictionCompleted" in cluster.event_reasons(namespace, "held"))
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_job_keeps_count_and_checkpoint_for_its_next_pod(cluster: ClusterHandle, namespace: str) -> None:
+    template = {
+        "metadata": {"annotations": HTTP},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]},
+    }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": namespace},
+        "spec": {"template": template},
+    }
+    cluster.kubectl.apply(job)
+    pod = wait_for("the Job's pod", lambda: _running_pod_of(cluster, namespace, "train"))
+    name = pod["metadata"]["name"]
+    with Workload(address(pod), on_post={"state": "saved", "step": 9, "path": "/data/9"}):
+        cluster.mark(namespace, name)
+        cluster.wait_gone(namespace, name)
+    owner = cluster.kubectl.get("job", "train", "-n", namespace)
+    assert owner["metadata"]["labels"]["reprieve.dev/ledger"] == "true"
+    entry = json.loads(owner["metadata"]["annotations"]["reprieve.dev/ledger"])["slots"][""]
+    assert entry["count"] == 1
+    assert entry["saved"]["path"] == "/data/9"
+
+
+def _deleted(cluster: ClusterHandle, namespace: str, name: str) -> Any:
+    pod = cluster.pod(namespace, name)
+    return pod if pod and pod["metadata"].get("deletionTimestamp") else None
+
+
+def _in_state(cluster: ClusterHandle, namespace: str, name: str, phase: str) -> Any:
+    pod = cluster.pod(namespace, name)
+    annotations = pod["metadata"].get("annotations", {}) if pod else {}
+    return pod if json.loads(annotations.get("reprieve.dev/eviction", "{}")).get("phase") == phase else None
+
+
+def _running_pod_of(cluster: ClusterHandle, namespace: str, job: str) -> Any:
+    pods = cluster.kubectl.get("pods", "-n", namespace, "-l", f"job-name={job}")["items"]
+    return next((pod for pod in pods if pod["status"].get("podIP")), None)

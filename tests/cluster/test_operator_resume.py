@@ -1,0 +1,218 @@
+"""What must hold however the operator or the API server fails: nothing hinted twice, nothing deleted early or twice."""
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reprieve_testing.cluster import ClusterHandle, Program, wait_for
+from reprieve_testing.workload import HINT, Workload
+
+pytestmark = pytest.mark.cluster
+
+HELD = ["example.com/other"]
+
+
+def hinted_for(seconds: int) -> dict[str, str]:
+    return {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": f"{seconds}s"}
+
+
+@pytest.fixture
+def namespace(cluster: ClusterHandle) -> Iterator[str]:
+    cluster.set_policy()
+    with cluster.namespace("resume") as name:
+        yield name
+
+
+@pytest.fixture
+def operator(cluster: ClusterHandle) -> Iterator[Program]:
+    program = cluster.start_operator()
+    program.wait_leading()
+    yield program
+    assert program.stop() == 0
+
+
+def start_leader(cluster: ClusterHandle) -> Program:
+    program = cluster.start_operator()
+    program.wait_leading()
+    return program
+
+
+def test_killed_between_hint_and_acknowledgement_it_resumes_without_a_second_hint(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    first = start_leader(cluster)
+    pod = cluster.create_pod(namespace, "told", annotations=hinted_for(25), finalizers=HELD)
+    with Workload(pod["status"]["podIP"], on_post=None) as workload:
+        cluster.mark(namespace, "told")
+        wait_for("the hint", lambda: workload.posts)
+        first.kill()
+        cluster.wait_phase(namespace, "told", "hinted")
+        second = start_leader(cluster)
+        acknowledged = cluster.wait_phase(namespace, "told", "checkpointing")
+        assert "deletionTimestamp" not in acknowledged["metadata"]
+        assert state(acknowledged)["attempt"] == 1
+        workload.state = {"state": "saved", "path": "/data/1"}
+        ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "told"))
+    assert len(workload.posts) == 1
+    assert state(ended)["outcome"] == "saved"
+    assert [entry.what for entry in cluster.audit(namespace, "told")].count("delete") == 1
+    assert second.stop() == 0
+
+
+def test_a_hint_that_was_written_down_but_never_sent_is_sent_as_another_attempt(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    first = start_leader(cluster)
+    pod = cluster.create_pod(namespace, "untold", annotations=hinted_for(25), finalizers=HELD)
+    cluster.mark(namespace, "untold")  # Nobody listens on its address yet.
+    before = state(cluster.wait_phase(namespace, "untold", "hinted"))
+    first.kill()
+    with Workload(pod["status"]["podIP"], on_post={"state": "saved"}) as workload:
+        second = start_leader(cluster)
+        ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "untold"))
+    assert [asked.document["attempt"] for asked in workload.posts] == [2]
+    assert state(ended)["id"] == before["id"]
+    assert second.stop() == 0
+
+
+def test_one_that_cannot_be_asked_hears_that_the_second_hint_is_the_second(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    first = start_leader(cluster)
+    pod = cluster.create_pod(namespace, "deaf", annotations=hinted_for(25), finalizers=HELD)
+    with Workload(pod["status"]["podIP"], on_post=None, answers_get=False) as workload:
+        cluster.mark(namespace, "deaf")
+        wait_for("the hint", lambda: workload.posts)
+        first.kill()
+        workload.on_post = {"state": "saved"}
+        second = start_leader(cluster)
+        wait_for("DELETE", lambda: deleted(cluster, namespace, "deaf"))
+    assert [asked.document["attempt"] for asked in workload.posts] == [1, 2]
+    assert second.stop() == 0
+
+
+@pytest.mark.usefixtures("operator")
+def test_an_api_server_that_goes_away_and_comes_back_delays_but_loses_nothing(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    pod = cluster.create_pod(namespace, "patient", annotations=hinted_for(60), finalizers=HELD)
+    with Workload(pod["status"]["podIP"]) as workload:
+        cluster.mark(namespace, "patient")
+        cluster.wait_phase(namespace, "patient", "checkpointing")
+        cluster.kill_component("kube-apiserver")
+        try:
+            asked = len(workload.asked)
+            workload.state = {"state": "saved", "path": "/data/1"}
+            wait_for("a question meanwhile", lambda: len(workload.asked) > asked)
+        finally:
+            cluster.start_component("kube-apiserver")
+        ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "patient"), 60)
+    assert len(workload.posts) == 1
+    assert state(ended)["outcome"] == "saved"
+    assert [entry.what for entry in cluster.audit(namespace, "patient")].count("delete") == 1
+
+
+def test_of_two_one_leads_and_the_other_takes_over_at_once_when_it_ends(cluster: ClusterHandle, namespace: str) -> None:
+    first = cluster.start_operator(lease_duration_seconds=30)
+    first.wait_leading()
+    second = cluster.start_operator(lease_duration_seconds=30)
+    second.wait_ready()
+    cluster.create_pod(namespace, "one")
+    cluster.mark(namespace, "one")
+    cluster.wait_gone(namespace, "one")
+    assert second.metric("reprieve_leader") == 0
+    assert second.metric('reprieve_api_calls_total{outcome="ok",verb="delete"}') is None
+    assert first.stop() == 0
+    second.wait_leading(15)  # Well below the lease's 30 s: it was given back.
+    cluster.create_pod(namespace, "two")
+    cluster.mark(namespace, "two")
+    cluster.wait_gone(namespace, "two")
+    assert second.stop() == 0
+
+
+def test_a_leader_that_was_stopped_past_its_lease_writes_nothing_when_it_wakes(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    first = start_leader(cluster)
+    pod = cluster.create_pod(namespace, "frozen", annotations=hinted_for(60), finalizers=HELD)
+    with Workload(pod["status"]["podIP"]) as workload:
+        cluster.mark(namespace, "frozen")
+        cluster.wait_phase(namespace, "frozen", "checkpointing")
+        first.signal(signal.SIGSTOP)
+        second = start_leader(cluster)
+        workload.state = {"state": "saved"}
+        wait_for("DELETE", lambda: deleted(cluster, namespace, "frozen"))
+        first.signal(signal.SIGCONT)
+        wait_for("the first no longer leads", lambda: first.metric("reprieve_leader") == 0)
+    assert len(workload.posts) == 1
+    writes = [entry.what for entry in cluster.audit(namespace, "frozen")]
+    assert writes == ["patch", "patch", "patch status", "delete"]
+    assert first.stop() == 0
+    assert second.stop() == 0
+
+
+def test_our_own_finalizer_holds_until_the_containers_have_ended_and_no_longer(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    program = cluster.start_operator(cleanup_finalizer=True)
+    program.wait_leading()
+    pod = cluster.create_pod(namespace, "clean", annotations=hinted_for(20))
+    with Workload(pod["status"]["podIP"]) as workload:
+        cluster.mark(namespace, "clean")
+        waiting = cluster.wait_phase(namespace, "clean", "checkpointing")
+        assert waiting["metadata"]["finalizers"] == ["reprieve.dev/cleanup"]
+        workload.state = {"state": "saved"}
+        cluster.wait_gone(namespace, "clean")
+    assert len(cluster.audit(namespace, "clean")) == 5
+    assert program.stop() == 0
+
+
+def test_a_namespace_with_held_victims_can_be_deleted(cluster: ClusterHandle, namespace: str) -> None:
+    program = cluster.start_operator(cleanup_finalizer=True)
+    program.wait_leading()
+    cluster.create_pod(namespace, "left", annotations=hinted_for(60))
+    cluster.mark(namespace, "left")
+    cluster.wait_phase(namespace, "left", "hinted")
+    program.kill()
+    cluster.kubectl.read("label", "pod", "left", "-n", namespace, "reprieve.dev/soft-eviction-")
+    cluster.kubectl.read("delete", "pod", "left", "-n", namespace, "--wait=false")
+    second = start_leader(cluster)
+    cluster.wait_gone(namespace, "left")
+    assert second.stop() == 0
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(cluster: ClusterHandle, namespace: str) -> None:
+    pod = cluster.create_pod(namespace, "taken", annotations=hinted_for(30), finalizers=HELD)
+    with Workload(pod["status"]["podIP"]):
+        cluster.mark(namespace, "taken")
+        cluster.wait_phase(namespace, "taken", "checkpointing")
+        cluster.kubectl.read("delete", "pod", "taken", "-n", namespace, "--wait=false")
+        ended = cluster.wait_phase(namespace, "taken", "terminating")
+    assert state(ended)["outcome"] == "overtaken"
+    assert "delete" not in [entry.what for entry in cluster.audit(namespace, "taken")]
+
+
+def test_a_policy_that_cannot_be_read_leaves_the_last_good_one_in_force(
+    cluster: ClusterHandle, operator: Program, namespace: str
+) -> None:
+    cluster.set_policy(gracePeriodCap="4s")
+    wait_for("the good policy", lambda: "grace_cap_seconds=4" in operator.log.read_text())
+    cluster.set_policy(gracePeriodCap="soon")
+    cluster.create_pod(namespace, "short", finalizers=HELD)
+    cluster.mark(namespace, "short")
+    ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "short"))
+    assert ended["metadata"]["deletionGracePeriodSeconds"] == 4
+    assert operator.metric("reprieve_policy_is_good") == 0
+
+
+def state(pod: Any) -> Any:
+    return json.loads(pod["metadata"]["annotations"]["reprieve.dev/eviction"])
+
+
+def deleted(cluster: ClusterHandle, namespace: str, name: str) -> Any:
+    pod = cluster.pod(namespace, name)
+    return pod if pod and pod["metadata"].get("deletionTimestamp") else None

@@ -1,0 +1,316 @@
+"""A real cluster for tests and demos: kubectl, namespaces, our programs as local processes, the audit log.
+
+Independent of pytest. A machine that cannot run a cluster gets the reason as an error: nothing here skips.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+from realcluster import build, lifecycle, state
+from realcluster.errors import ClusterError
+from realcluster.install import BASE, NAMESPACE_FILE
+from realcluster.kubectl import Kubectl
+from realcluster.progress import Progress
+
+Json = Any
+T = TypeVar("T")
+
+OPERATOR_NAMESPACE = "reprieve-system"
+CONTROLLER = "reprieve.dev/operator"
+_PAUSE_SECONDS = 0.05
+_STOP_SECONDS = 15.0
+_names = count(1)
+
+
+def wait_for(what: str, find: Callable[[], T | None], seconds: float = 20.0) -> T:
+    """Return what `find` returns, as soon as that is true; raises with `what` once the time is over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = find()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(_PAUSE_SECONDS)
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One change of a pod, as the API server wrote it down."""
+
+    at: str
+    verb: str
+    subresource: str
+    user: str
+    status: int
+
+    @property
+    def what(self) -> str:
+        """`patch`, `patch status`, `delete`, …"""
+        return f"{self.verb} {self.subresource}".strip()
+
+
+@dataclass
+class Program:
+    """One of our programs as a local process."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    url: str
+
+    def wait_ready(self, seconds: float = 20.0) -> None:
+        """Wait until it calls itself ready; one that ends instead is said with the end of its log."""
+        wait_for(f"{self.url}/readyz\n{self.tail()}", self._is_ready, seconds)
+
+    def wait_leading(self, seconds: float = 30.0) -> None:
+        """Wait until this replica leads."""
+        wait_for(f"leadership\n{self.tail()}", lambda: self.metric("reprieve_leader") == 1, seconds)
+
+    def metric(self, name: str) -> float | None:
+        """Return a metric's value by its name with labels, `None` where there is none (yet), or no answer."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/metrics", timeout=2) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return None
+        values = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return next((float(value) for shown, _, value in values if shown == name), None)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to this process."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """End it with TERM and return its status; one that hangs is killed and is an error."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        try:
+            return self.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"did not end within {_STOP_SECONDS:g} s of TERM\n{self.tail()}") from None
+
+    def tail(self, lines: int = 30) -> str:
+        """Return the end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def _is_ready(self) -> bool:
+        if self.process.poll() is not None:
+            raise AssertionError(f"ended with status {self.process.returncode}\n{self.tail()}")
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+@dataclass
+class ClusterHandle:
+    """A running cluster, and what was started beside it."""
+
+    cluster: state.Cluster
+    kubectl: Kubectl
+    programs: list[Program] = field(default_factory=list)
+
+    @classmethod
+    def up(cls, name: str, *, kwok_nodes: int = 2) -> "ClusterHandle":
+        """Make the cluster, or take the running one of that name; raises `ClusterError` with the reason."""
+        cluster = lifecycle.up(name, {"kwok_nodes": kwok_nodes}, None, Progress())
+        return cls(cluster, Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig))
+
+    def down(self) -> None:
+        """End the programs that were started through this handle, and the cluster."""
+        self.stop_programs()
+        lifecycle.down(self.cluster.name, keep_logs=False, progress=Progress())
+
+    def stop_programs(self) -> None:
+        """End what is left of the programs that were started through this handle."""
+        for program in self.programs:
+            if program.process.poll() is None:
+                program.signal(signal.SIGCONT)
+                program.kill()
+        self.programs.clear()
+
+    def install_operator_rights(self) -> None:
+        """Apply the base's namespace, the guard of marks and state, and the operator's rights: no webhooks, no pods."""
+        self.kubectl.read("apply", "-f", NAMESPACE_FILE)
+        self.kubectl.read("apply", "-f", BASE / "guard.yaml", "-f", BASE / "operator-rbac.yaml")
+
+    def set_policy(self, **data: str) -> None:
+        """Write the ConfigMap `reprieve-policy`, whole."""
+        metadata = {"name": "reprieve-policy", "namespace": OPERATOR_NAMESPACE}
+        self.kubectl.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+    def account_kubeconfig(self, account: str, namespace: str = OPERATOR_NAMESPACE) -> Path:
+        """Write a kubeconfig that holds nothing but a fresh token of a ServiceAccount; return its path."""
+        token = self.kubectl.read("create", "token", account, "-n", namespace).strip()
+        config = json.loads(self.cluster.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": token}
+        path = self.cluster.home / "kubeconfigs" / f"{namespace}-{account}.yaml"
+        state.write_private(path, json.dumps(config))
+        return path
+
+    def start_operator(self, **settings: object) -> Program:
+        """Start `reprieve-operator` with its own ServiceAccount's rights and the pace of a test."""
+        kubeconfig = self.account_kubeconfig("reprieve-operator")
+        return self._start("reprieve-operator", OPERATOR_PACE | {"kubeconfig": kubeconfig} | settings)
+
+    def _start(self, name: str, settings: dict[str, object]) -> Program:
+        port = _free_port()
+        flags = {"listen_address": "127.0.0.1", "listen_port": port} | settings
+        words = [f"--{key.replace('_', '-')}={_shown(value)}" for key, value in flags.items()]
+        log = self.cluster.home / "logs" / f"{name}-{next(_names)}.log"
+        with log.open("wb") as file:
+            program = Path(sys.executable).with_name(name)
+            process = subprocess.Popen(
+                [program, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=_env()
+            )
+        started = Program(process, log, f"http://127.0.0.1:{port}")
+        self.programs.append(started)
+        return started
+
+    @contextmanager
+    def namespace(self, prefix: str) -> Iterator[str]:
+        """Make a namespace for the block; afterwards it goes, with whatever finalizers hold its pods."""
+        name = f"{prefix}-{next(_names)}-{os.getpid()}"
+        self.kubectl.read("create", "namespace", name)
+        # The controller-manager makes it too, but takes a minute to find an API server that was away.
+        self.kubectl.run("create", "serviceaccount", "default", "-n", name)
+        try:
+            yield name
+        finally:
+            self.kubectl.read("delete", "namespace", name, "--wait=false")
+            for pod in self.kubectl.get("pods", "-n", name)["items"]:
+                freed = '{"metadata":{"finalizers":null}}'
+                self.kubectl.run("patch", "pod", pod["metadata"]["name"], "-n", name, "--type=merge", "-p", freed)
+
+    def create_pod(self, namespace: str, name: str, **metadata: Json) -> Json:
+        """Create a pod on a simulated node and return it once it runs."""
+        grace = metadata.pop("grace_seconds", 30)
+        node = f"kwok-{next(_names) % self.cluster.settings.kwok_nodes}"
+        document = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, **metadata},
+            "spec": {
+                "nodeName": node,  # As the ServiceAccount: the scheduler need not be back.
+                "terminationGracePeriodSeconds": grace,
+                "containers": [{"name": "main", "image": "none"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        }
+        self.kubectl.read("create", "-f", "-", stdin=json.dumps(document))
+        return wait_for(f"pod {name} runs", lambda: self._running(namespace, name), 60)
+
+    def pod(self, namespace: str, name: str) -> Json | None:
+        """Return a pod, `None` where there is none."""
+        return self.kubectl.find("pod", name, "-n", namespace)
+
+    def wait_gone(self, namespace: str, name: str, seconds: float = 20.0) -> None:
+        """Wait until there is no such pod."""
+        wait_for(f"pod {name} is gone", lambda: self.pod(namespace, name) is None, seconds)
+
+    def wait_phase(self, namespace: str, name: str, phase: str, seconds: float = 20.0) -> Json:
+        """Wait until the pod's label shows a phase of a soft eviction; return the pod."""
+
+        def find() -> Json | None:
+            pod = self.pod(namespace, name)
+            return pod if pod and pod["metadata"].get("labels", {}).get("reprieve.dev/soft-eviction") == phase else None
+
+        return wait_for(f"pod {name} is {phase}", find, seconds)
+
+    def mark(self, namespace: str, name: str) -> None:
+        """Ask that a pod go, as a user does."""
+        self.kubectl.read("label", "pod", name, "-n", namespace, "--overwrite", "reprieve.dev/soft-eviction=requested")
+
+    def annotate(self, namespace: str, name: str, text: str) -> None:
+        """Set an annotation `key=value`, or remove one, `key-`."""
+        self.kubectl.read("annotate", "pod", name, "-n", namespace, "--overwrite", text)
+
+    def event_reasons(self, namespace: str, name: str) -> list[str]:
+        """Return the reasons of our Events about a pod, in the order of their times."""
+        items = self.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
+        ours = [
+            item for item in items if (item["reportingController"], item["regarding"]["name"]) == (CONTROLLER, name)
+        ]
+        return [item["reason"] for item in sorted(ours, key=lambda item: str(item["eventTime"]))]
+
+    def audit(self, namespace: str, name: str, user: str = "reprieve-operator") -> list[AuditEntry]:
+        """Return the changes of a pod by users whose name ends with `user`, oldest first."""
+        lines = self.cluster.audit_log.read_text().splitlines() if self.cluster.audit_log.exists() else []
+        entries = (json.loads(line) for line in lines if name in line and namespace in line)
+        return [
+            AuditEntry(
+                entry["requestReceivedTimestamp"],
+                entry["verb"],
+                entry["objectRef"].get("subresource", ""),
+                entry["user"]["username"],
+                entry["responseStatus"]["code"],
+            )
+            for entry in entries
+            if entry["objectRef"].get("name") == name
+            and entry["objectRef"].get("namespace") == namespace
+            and entry["user"]["username"].endswith(user)
+        ]
+
+    def kill_component(self, name: str) -> None:
+        """End a part of the control plane as a crash would."""
+        lifecycle.stop_component(self.cluster, name, kill=True)
+
+    def start_component(self, name: str) -> None:
+        """Start a part of the control plane again, and wait for the API server."""
+        lifecycle.start_component(self.cluster, name, Progress())
+        wait_for("the API server answers", lambda: lifecycle.answers(self.cluster), 60)
+
+    def _running(self, namespace: str, name: str) -> Json | None:
+        pod = self.pod(namespace, name)
+        return pod if pod and pod["status"].get("phase") == "Running" and pod["status"].get("podIP") else None
+
+
+OPERATOR_PACE: dict[str, object] = {
+    "allow_loopback_pod_ips": True,
+    "poll_interval_seconds": 0.3,
+    "sweep_interval_seconds": 1.0,
+    "resync_interval_seconds": 5.0,
+    "retry_period_seconds": 0.5,
+    "renew_deadline_seconds": 4.0,
+    "lease_duration_seconds": 5,  # A crashed operator's successor waits for so long.
+    "hint_timeout_seconds": 3.0,
+    "log_format": "text",
+}
+"""Seconds, where a real cluster has minutes."""
+
+__all__: Sequence[str] = ("AuditEntry", "ClusterError", "ClusterHandle", "Program", "wait_for")
+
+
+def _env() -> dict[str, str]:
+    """Return the environment without what would reach into the programs' settings or credentials."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("REPRIEVE_", "KUBE"))}
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,108 @@
+"""A small real workload: an HTTP server on a pod's address that follows the contract "checkpoint now".
+
+What it answers is a script that the test sets; what it was asked is written down.
+"""
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+PORT = 8080
+PATH = "/checkpoint"
+HINT = f"http://:{PORT}{PATH}"
+_HANG_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request: when (monotonic), how, and the document where it had one."""
+
+    at: float
+    method: str
+    document: Any
+
+
+@dataclass
+class Workload:
+    """Answers POST with `on_post`; GET with `state`, once it has heard. `None` means: hang."""
+
+    address: str
+    port: int = PORT
+    on_post: dict[str, Any] | None = field(default_factory=lambda: {"state": "accepted"})
+    state: dict[str, Any] | None = field(default_factory=lambda: {"state": "saving"})
+    answers_get: bool = True
+    asked: list[Asked] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.eviction_id: str | None = None
+        self._released = threading.Event()
+        handler = type("Handler", (_Handler,), {"workload": self})
+        self._server = _Server((self.address, self.port), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._released.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def posts(self) -> list[Asked]:
+        """The hints that it was sent."""
+        return [asked for asked in self.asked if asked.method == "POST"]
+
+    def answer(self, method: str, document: Any) -> tuple[int, dict[str, Any]]:
+        """Return status and document of one answer."""
+        self.asked.append(Asked(time.monotonic(), method, document))
+        if method == "POST" and isinstance(document, dict):
+            self.eviction_id = str(document.get("id"))
+        if method == "GET" and not self.answers_get:
+            return 405, {}
+        if method == "GET" and self.eviction_id is None:
+            return 200, {"state": "idle"}
+        said = self.on_post if method == "POST" else self.state
+        if said is None:
+            self._released.wait(_HANG_SECONDS)
+            return 503, {}
+        return 200, {"id": self.eviction_id, **said}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that hung up: that is what some tests are about."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    workload: ClassVar[Workload]
+
+    def do_POST(self) -> None:  # noqa: N802 - http.server's name
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self._answer("POST", json.loads(body))
+
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        self._answer("GET", None)
+
+    def _answer(self, method: str, document: Any) -> None:
+        status, said = self.workload.answer(method, document)
+        body = json.dumps(said).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
+        """Say nothing: what was asked is written down."""
