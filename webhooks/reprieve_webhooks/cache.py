@@ -130,31 +130,33 @@ class ClusterFacts:
 
     async def facts_for(self, request: Request, resource: Resource) -> Facts:
         """Return the facts for one review; `ApiError` where one had to be read and could not."""
+        # Only what is missing is waited for: this runs in every review, and nearly always all is known.
+        policy = self._known_policy(request, resource)
+        unknown = self._unknown_priority_classes(resource)
         return Facts(
             settings=self._policies.items.get(self._policy_key, self._without_policy),
-            namespace=await self._namespace_policy(request, resource),
-            priority_classes=await self._priority_classes_for(resource),
+            namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
+            priority_classes=await self._look_up_priority_classes(unknown) if unknown else self._by_name,
             owner_ledger=self._ledger_for(request.namespace, resource),
         )
 
-    async def _namespace_policy(self, request: Request, resource: Resource) -> NamespacePolicy:
+    def _known_policy(self, request: Request, resource: Resource) -> NamespacePolicy | None:
         if resource.kind == "Namespace" or not request.namespace:
             # The API server names a Namespace as its own namespace. What it says is checked whatever its enforcement
             # is: whoever switches that on again relies on a policy that can be read.
-            return _CLUSTER_SCOPED
-        known = self._namespaces.items.get(("", request.namespace))
-        if known is not None:
-            return known
-        found = await self._look_up(object_path("namespaces", name=request.namespace))
-        return _CLUSTER_SCOPED if found is None else _keep_namespace(found)
+            return _UNSAID
+        return self._namespaces.items.get(("", request.namespace))
 
-    async def _priority_classes_for(self, resource: Resource) -> Mapping[str, Resource]:
+    async def _look_up_policy(self, name: str) -> NamespacePolicy:
+        found = await self._look_up(object_path("namespaces", name=name))
+        return _UNSAID if found is None else _keep_namespace(found)
+
+    def _unknown_priority_classes(self, resource: Resource) -> list[str]:
         known = self._priority_classes.items
-        named = _priority_class_names(resource)
-        unknown = {name for name in named if ("", name) not in known and _IS_NAME(name)}
-        if not unknown:
-            return self._by_name
-        found = {name: await self._look_up(object_path("priorityclasses", name=name)) for name in unknown}
+        return [name for name in _priority_class_names(resource) if ("", name) not in known and _IS_NAME(name)]
+
+    async def _look_up_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
+        found = {name: await self._look_up(object_path("priorityclasses", name=name)) for name in names}
         return {**self._by_name, **{name: item for name, item in found.items() if item is not None}}
 
     async def _look_up(self, path: str) -> Resource | None:
@@ -184,7 +186,7 @@ class ClusterFacts:
         }
 
 
-_CLUSTER_SCOPED = NamespacePolicy()
+_UNSAID = NamespacePolicy()
 _IS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
 """What can be the name of an object. Users write it: without this, `..` would ask for another path."""
 

@@ -83,22 +83,22 @@ class Webhooks:
         return respond
 
     async def _read(self, request: web.BaseRequest) -> bytes | web.Response:
-        if request.content_type != _JSON:
+        if request.headers.get("Content-Type") != _JSON and request.content_type != _JSON:
             return _text(415, f"Content-Type must be {_JSON}")
+        if request.content.is_eof():
+            # Nearly always: the whole review came with its head, and is taken without a timer or a task switch.
+            body = request.content.read_nowait()
+            return self._too_large() if len(body) > self._max_review_bytes else body
         if (request.content_length or 0) > self._max_review_bytes:
             return self._too_large()
-        if request.content.is_eof():
-            # Nearly always: the whole review came with its head, and a timer would cost more than the read.
-            return await self._read_limited(request)
+        return await self._read_slowly(request)
+
+    async def _read_slowly(self, request: web.BaseRequest) -> bytes | web.Response:
         try:
             async with asyncio.timeout(self._read_timeout_seconds):
-                return await self._read_limited(request)
+                return await request.read()
         except TimeoutError:
             return _closing(_text(408, f"the review did not come within {self._read_timeout_seconds:g} s"))
-
-    async def _read_limited(self, request: web.BaseRequest) -> bytes | web.Response:
-        try:
-            return await request.read()
         except web.HTTPRequestEntityTooLarge:
             return self._too_large()
         except (web.RequestPayloadError, ConnectionError):
