@@ -24,7 +24,6 @@ WORKLOAD_TYPE = PREFIX + "workload-type"
 ALLOWED_PREEMPTION_CLASSES = PREFIX + "allowed-preemption-classes"
 DEFAULT_PREEMPTION_CLASS = PREFIX + "default-preemption-class"
 ENFORCEMENT = PREFIX + "enforcement"
-HOME_NAMESPACE = PREFIX + "home-namespace"
 
 # Upstream: scheduler-plugins PreemptionToleration (document 002). Shipped code reads only the first prefix.
 TOLERATION_PREFIX = "preemption-toleration.scheduling.x-k8s.io/"
@@ -35,9 +34,7 @@ TOLERATION_SECONDS = "toleration-seconds"
 # Upstream: Koordinator (document 000). SOFT_EVICTION is both a label and an annotation there.
 PREEMPTIBLE = "quota.scheduling.koordinator.sh/preemptible"
 CAN_PREEMPT = "quota.scheduling.koordinator.sh/can-preempt"
-POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
 KOORDINATOR_SOFT_EVICTION = "scheduling.koordinator.sh/soft-eviction"
-EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
 
 # A victim. Users may set the label to `requested` only; every other value is a phase, written by Reprieve.
 SOFT_EVICTION = PREFIX + "soft-eviction"

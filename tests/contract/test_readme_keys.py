@@ -1,0 +1,29 @@
+"""The README's table of keys and the keys in the code are the same keys."""
+
+import re
+from pathlib import Path
+
+from reprieve_policy import keys
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+TABLE = README[README.index("## Keys") : README.index("## More")]
+
+NOT_SHOWN = {
+    keys.PREFIX,
+    keys.TOLERATION_PREFIX,
+    keys.OLD_TOLERATION_PREFIX,  # warned about
+    keys.MINIMUM_PREEMPTABLE_PRIORITY,
+    keys.TOLERATION_SECONDS,
+    keys.COMPLETION_INDEX,  # the Job controller's
+}
+
+
+def test_every_key_of_the_code_stands_in_the_readme() -> None:
+    defined = {value for name, value in vars(keys).items() if name.isupper()}
+    assert {key for key in defined - NOT_SHOWN if f"`{key}`" not in TABLE} == set()
+
+
+def test_every_key_in_the_readme_exists() -> None:
+    source = Path(keys.__file__).read_text(encoding="utf-8")
+    shown = set(re.findall(r"`([a-z.-]+(?:\.dev|\.sh|\.io)/[a-z-]+)`", TABLE))
+    assert {key for key in shown if key.partition("/")[2] not in source} == set()
