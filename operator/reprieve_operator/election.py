@@ -89,7 +89,7 @@ class Election:
             await self._release()
 
     async def _acquire(self) -> None:
-        while not await self._try():
+        while not await self._try():  # noqa: ASYNC110 - the lease is on another machine: there is no event to wait for
             await asyncio.sleep(self._settings.retry_period_seconds * random.uniform(1.0, 1.2))  # noqa: S311 - jitter
 
     async def _hold(self, lead: Callable[[], Awaitable[None]]) -> None:

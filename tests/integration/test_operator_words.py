@@ -1,0 +1,179 @@
+"""The operator's pure parts: addresses that may be called, what is known of a hint, what a pod's object says."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from reprieve_operator import addresses, dialogue, observe, story
+from reprieve_operator.announce import REASONS
+from reprieve_operator.dialogue import Knowledge
+from reprieve_operator.hints import Heard
+from reprieve_operator.pods import Pod
+from reprieve_policy.checkpoint import HttpHint
+from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
+from reprieve_policy.life import TABLE
+from reprieve_policy.settings import PolicySettings
+from yarl import URL
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+HINT = HttpHint(8080, "/checkpoint?x=%2F")
+
+
+def pod(**fields: Any) -> Pod:
+    document = {"metadata": {"name": "p", "namespace": "n", "uid": "u", **fields.pop("metadata", {})}, **fields}
+    return msgspec.convert(document, Pod)
+
+
+def at(address: str, host: str = "10.0.0.1", **spec: Any) -> Pod:
+    return pod(status={"phase": "Running", "podIP": address, "hostIP": host}, spec=spec)
+
+
+CALLED = {
+    "a pod's own address": ("10.244.1.7", "http://10.244.1.7:8080/checkpoint?x=%2F"),
+    "a public address": ("8.8.4.4", "http://8.8.4.4:8080/checkpoint?x=%2F"),
+    "an IPv6 address, in brackets": ("fd00::7", "http://[fd00::7]:8080/checkpoint?x=%2F"),
+    "an IPv4 address in IPv6 clothes": ("::ffff:10.244.1.7", "http://10.244.1.7:8080/checkpoint?x=%2F"),
+}
+
+
+@pytest.mark.parametrize(("address", "want"), CALLED.values(), ids=CALLED)
+def test_a_hint_goes_to_the_pods_own_address(address: str, want: str) -> None:
+    url = addresses.hint_url(at(address), HINT, allow_loopback=False)
+    assert isinstance(url, URL)
+    assert str(url) == want
+
+
+REFUSED = {
+    "loopback": "127.0.0.1",
+    "loopback in IPv6 clothes": "::ffff:127.0.0.1",
+    "IPv6 loopback": "::1",
+    "cloud metadata, link-local": "169.254.169.254",
+    "IPv6 link-local": "fe80::1",
+    "multicast": "224.0.0.1",
+    "broadcast, reserved": "255.255.255.255",
+    "unspecified": "0.0.0.0",
+    "the node's own": "10.0.0.1",
+    "no address": "",
+    "a name": "metadata.google.internal",
+}
+
+
+@pytest.mark.parametrize("address", REFUSED.values(), ids=REFUSED)
+def test_a_hint_goes_nowhere_else(address: str) -> None:
+    assert isinstance(addresses.hint_url(at(address), HINT, allow_loopback=False), str)
+
+
+def test_a_pod_on_its_nodes_network_is_not_called() -> None:
+    assert isinstance(addresses.hint_url(at("10.0.0.1", hostNetwork=True), HINT, allow_loopback=True), str)
+
+
+def test_loopback_is_called_where_nodes_are_simulated() -> None:
+    url = addresses.hint_url(at("127.1.0.5", host="127.0.0.1"), HINT, allow_loopback=True)
+    assert str(url) == "http://127.1.0.5:8080/checkpoint?x=%2F"
+
+
+LEARNED = {
+    "an answer is an answer, whatever was known": [(known, Heard.ANSWER, Knowledge.HEARD) for known in Knowledge],
+    "a refused hint may be sent again": [(Knowledge.UNSENT, Heard.NOT_RECEIVED, Knowledge.UNSENT)],
+    "a hint that may have arrived is not sent again": [(Knowledge.UNSENT, Heard.UNSURE, Knowledge.UNSURE)],
+    "until the workload says that it knows of none": [(Knowledge.UNSURE, Heard.UNKNOWN_THERE, Knowledge.UNSENT)],
+    "one that cannot be asked is not told again": [(Knowledge.UNSURE, Heard.UNSUPPORTED, Knowledge.SILENT)],
+    "an inherited hint that nobody knows of was lost": [
+        (Knowledge.INHERITED, heard, Knowledge.LOST)
+        for heard in (Heard.UNKNOWN_THERE, Heard.UNSUPPORTED, Heard.NOT_RECEIVED)
+    ],
+    "no word about an inherited hint changes nothing": [(Knowledge.INHERITED, Heard.UNSURE, Knowledge.INHERITED)],
+    "what answered once is asked, never told": [
+        (Knowledge.HEARD, heard, Knowledge.HEARD) for heard in Heard if heard is not Heard.ANSWER
+    ],
+}
+
+
+@pytest.mark.parametrize("cases", LEARNED.values(), ids=LEARNED)
+def test_what_is_known_of_a_hint(cases: list[tuple[Knowledge, Heard, Knowledge]]) -> None:
+    for before, heard, after in cases:
+        assert dialogue.learn(before, heard) is after
+
+
+def test_an_answered_eviction_is_never_hinted_anew_after_a_restart() -> None:
+    assert dialogue.inherit(an_eviction(answered_at=NOW)) is Knowledge.HEARD
+    assert dialogue.inherit(an_eviction()) is Knowledge.INHERITED
+
+
+def test_a_pod_that_has_not_started_has_nothing_to_save() -> None:
+    annotations = {"reprieve.dev/checkpoint-hint": "http://:80/x"}
+    waiting = pod(metadata={"annotations": annotations}, status={"phase": "Pending"})
+    running = pod(metadata={"annotations": annotations}, status={"phase": "Running"})
+    assert not observe.plan_of(waiting, PolicySettings()).waits
+    assert observe.plan_of(running, PolicySettings()).waits
+
+
+MARKED = {
+    "our label alone": ({"reprieve.dev/soft-eviction": "hinted"}, {}, Source.LABEL, True),
+    "our label taken away": ({}, {}, Source.LABEL, False),
+    "Koordinator's mark and our label": (
+        {"reprieve.dev/soft-eviction": "hinted"},
+        {"scheduling.koordinator.sh/soft-eviction": "true"},
+        Source.KOORDINATOR,
+        True,
+    ),
+    "Koordinator's mark taken away": ({"reprieve.dev/soft-eviction": "hinted"}, {}, Source.KOORDINATOR, False),
+    "our label taken away, Koordinator's mark left": (
+        {},
+        {"scheduling.koordinator.sh/soft-eviction": "true"},
+        Source.KOORDINATOR,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("labels", "annotations", "source", "want"), MARKED.values(), ids=MARKED)
+def test_a_mark_stands_until_it_is_taken_back(
+    labels: dict[str, str], annotations: dict[str, str], source: Source, *, want: bool
+) -> None:
+    metadata = pod(metadata={"labels": labels, "annotations": annotations}).metadata
+    assert observe.is_marked(metadata, source) is want
+
+
+ENDED = {
+    "a pod that failed": ({"phase": "Failed"}, {}, True),
+    "a pod that never got a node": ({"phase": "Pending"}, {}, True),
+    "a pod that a kubelet starts right now": ({"phase": "Pending"}, {"nodeName": "n"}, False),
+    "a running pod of which nothing is reported yet": ({"phase": "Running"}, {"nodeName": "n"}, False),
+    "one container of two still runs": (
+        {"phase": "Running", "containerStatuses": [{"state": {"terminated": {}}}, {"state": {"running": {}}}]},
+        {"nodeName": "n"},
+        False,
+    ),
+    "all containers have ended": (
+        {"phase": "Running", "containerStatuses": [{"state": {"terminated": {}}}]},
+        {"nodeName": "n"},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "spec", "want"), ENDED.values(), ids=ENDED)
+def test_our_hold_ends_with_the_containers(status: dict[str, Any], spec: dict[str, str], *, want: bool) -> None:
+    assert observe.have_containers_ended(pod(status=status, spec=spec)) is want
+
+
+def test_every_move_that_is_told_has_a_reason_of_the_one_table() -> None:
+    state = an_eviction(deadline=NOW, attempt=1, grace_seconds=30)
+    moves = [move for moves in TABLE.values() for move in moves.values()]
+    told = [found for found in (story.tell(move, state) for move in moves) if found is not None]
+    told += [story.deleting(state), story.completed(state), story.waiting_for(("example.com/x",))]
+    assert {reason for reason, _ in told} <= set(REASONS)
+    assert all("None" not in note and "Outcome." not in note for _, note in told)
+
+
+def test_events_name_neither_initiator_nor_reason() -> None:
+    state = an_eviction(initiator="tenant-b/their-pod", reason="for their-pod", deadline=NOW, outcome=Outcome.SKIPPED)
+    moves = [move for moves in TABLE.values() for move in moves.values()]
+    told = [story.tell(move, state) for move in moves] + [story.deleting(state), story.completed(state)]
+    assert not [found for found in told if found and "their-pod" in found[1]]
+
+
+def an_eviction(**fields: Any) -> Eviction:
+    return Eviction(**{"eviction_id": "u-1", "phase": Phase.HINTED, "requested_at": NOW, **fields})
