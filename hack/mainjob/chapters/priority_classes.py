@@ -60,6 +60,7 @@ def _refuse_duration(scene: Scene) -> None:
     scene.write("demo-training.yaml", _training("3600"))
     scene.run("apply", "-f", "demo-training.yaml")
     _show(scene, "demo-training", "minimum-preemptable-priority", "10001")
+    scene.narrator.say("Its value and one more: every preemptor is above that anyway, which the warning says.")
 
 
 def _refuse_defence(scene: Scene) -> None:

@@ -76,6 +76,9 @@ MARK = json.dumps({"metadata": {"labels": {LABEL: "requested"}, "annotations": {
 NOTE = json.dumps({"metadata": {"annotations": {"example.com/note": "hello"}}})
 
 
+WAYS = ((), ("--subresource=status",))
+
+
 def tell(world: World, narrator: Narrator) -> str:
     """Show both namespaces' classes, then try to set a mark without the right to."""
     scene = Scene(world, narrator, TEAM)
@@ -103,16 +106,18 @@ def _try_marks(scene: Scene) -> None:
         "deletion, so it needs that right: a ValidatingAdmissionPolicy in the API server itself sees to it."
     )
     scene.run("apply", "-n", TEAM, "-f", scene.write("rights.yaml", RIGHTS))
-    scene.run("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}", "--type=merge", "-p", NOTE)
-    _try_both_ways(scene)
+    for subresource in WAYS:
+        scene.run("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}", *subresource, "--type=merge", "-p", NOTE)
+    _try_marks_both_ways(scene)
     scene.narrator.say("The webhooks are stopped. What they would have refused now passes (failurePolicy: Ignore) …")
+    scene.narrator.show(f"kill -TERM {scene.world.programs.pid(WEBHOOKS)}    # {WEBHOOKS}", "")
     with scene.world.without(WEBHOOKS):
         promise.keep(claim=not scene.world.is_guarded(), otherwise="the webhooks still answer after they were stopped")
         scene.run(
             "label", "pod", "plain", "-n", TEAM, "reprieve.dev/preemption-class=11", "--overwrite", "--dry-run=server"
         )
         scene.narrator.say("… but marks are guarded as before.")
-        _try_both_ways(scene)
+        _try_marks_both_ways(scene)
     scene.narrator.say("The webhooks are back.")
     scene.refused(
         "label", "pod", "plain", "-n", TEAM, "reprieve.dev/preemption-class=11", "--overwrite", "--dry-run=server"
@@ -122,8 +127,8 @@ def _try_marks(scene: Scene) -> None:
     promise.keep(claim=not marked, otherwise="a mark was set although every try was refused")
 
 
-def _try_both_ways(scene: Scene) -> None:
-    for subresource in ((), ("--subresource=status",)):
+def _try_marks_both_ways(scene: Scene) -> None:
+    for subresource in WAYS:
         words = ("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}", *subresource, "--type=merge", "-p", MARK)
         refused = scene.refused(*words)
         promise.says(refused.stderr.lower(), "forbidden")
