@@ -6,6 +6,7 @@ addresses from here.
 """
 
 import os
+import shutil
 import socket
 import sys
 from contextlib import closing
@@ -19,7 +20,7 @@ from realcluster.progress import Progress
 
 from . import story, world
 from .narrator import Narrator
-from .world import Nodes, World
+from .world import Nodes, UnreachableError, World
 
 CONSENT = "REPRIEVE_YES"
 
@@ -28,9 +29,7 @@ def tell(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
     """Install into the named cluster, tell the chapters that need no workload, remove everything again."""
     kubectl = Kubectl(build.ensure(["kubectl"], progress)["kubectl"], kubeconfig.resolve())
     server = kubectl.read("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
-    _ask(
-        f"Install Reprieve's demo (CustomResource-free: RBAC, webhooks, policies) into {server}, and remove it afterwards?"
-    )
+    _ask(f"Install Reprieve (its namespace, RBAC, webhooks, policies) into {server}, and remove it afterwards?")
     if kubectl.find("namespace", "reprieve-system"):
         raise ClusterError(
             f"{server} has a namespace reprieve-system already: the demo would overwrite an installation"
@@ -40,7 +39,7 @@ def tell(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
     programs = Programs(home, kubectl, world.places(webhooks_port, operator_port, Nodes.FOREIGN))
     here = World(home, kubectl, programs, Nodes.FOREIGN)
     try:
-        world.install_reprieve(here, webhooks_port, progress)
+        _install(here, server, webhooks_port, progress)
         shown = [chapter for chapter in story.CHAPTERS if not chapter.has_workload]
         kept = story.tell(here, narrator, shown)
     finally:
@@ -50,6 +49,16 @@ def tell(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
         "`make demo` without KUBECONFIG shows them. Everything that the demo made in this cluster is removed again."
     )
     return 0 if kept else 1
+
+
+def _install(here: World, server: str, port: int, progress: Progress) -> None:
+    try:
+        world.install_reprieve(here, port, progress)
+    except UnreachableError:
+        raise ClusterError(
+            f"{server} does not reach https://127.0.0.1:{port} of this machine, where the webhooks listen; such a cluster "
+            "runs them inside: build the Dockerfile's image and `kubectl apply -k manifests/base`"
+        ) from None
 
 
 def _ask(question: str) -> None:
@@ -68,6 +77,7 @@ def _remove(here: World, port: int) -> None:
     here.kubectl.run("delete", "priorityclasses", "-l", world.SELECTOR)
     manifests = install.render(here.kubectl, install.DEMO, port)
     here.kubectl.run("delete", "--ignore-not-found", "-f", "-", stdin=manifests)
+    shutil.rmtree(here.home, ignore_errors=True)  # with the tokens of both ServiceAccounts
 
 
 def _free_port() -> int:

@@ -42,7 +42,7 @@ class Background:
 
 
 class Scene:
-    """One chapter's place. Commands that are shown are the ones that ran, with what they really wrote."""
+    """One chapter's place. The kubectl commands that are shown are the ones that ran, with what they really wrote."""
 
     def __init__(self, world: World, narrator: Narrator, namespace: str) -> None:
         self.world = world

@@ -32,6 +32,10 @@ PROBE = {
 """Refused by the webhooks and by nobody else."""
 
 
+class UnreachableError(ClusterError):
+    """The API server does not reach the webhooks."""
+
+
 class Nodes(Enum):
     """What runs the workloads."""
 
@@ -63,7 +67,8 @@ class World:
             if not names or name in names:
                 self.kubectl.read("delete", "namespace", name, "--wait=false")
                 self._release_pods(name)
-        _wait_until(lambda: not self._present(names), CLEAN_SECONDS, "the namespaces of an earlier run do not go away")
+        late = ClusterError("the namespaces of an earlier run do not go away")
+        _wait_until(lambda: not self._present(names), CLEAN_SECONDS, late)
 
     def log_of_local_pod(self, namespace: str, name: str) -> Path:
         """Return the file with what a local process wrote that stands for a pod's container."""
@@ -80,7 +85,7 @@ class World:
         self.programs.wait_until_ready(name, tick)
         if name == WEBHOOKS:
             late = f"the API server does not reach the webhooks, see {self.programs.log(WEBHOOKS)}"
-            _wait_until(self.is_guarded, EFFECTIVE_SECONDS, late)
+            _wait_until(self.is_guarded, EFFECTIVE_SECONDS, UnreachableError(late))
 
     @contextlib.contextmanager
     def without(self, name: str) -> Iterator[None]:
@@ -155,9 +160,9 @@ def places(webhooks_port: int, operator_port: int, nodes: Nodes) -> dict[str, Pl
     }
 
 
-def _wait_until(condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
+def _wait_until(condition: Callable[[], bool], seconds: float, otherwise: ClusterError) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise ClusterError(otherwise)
+            raise otherwise
         time.sleep(0.1)

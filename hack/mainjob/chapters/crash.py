@@ -31,15 +31,18 @@ def tell(world: World, narrator: Narrator) -> str:
         promise.keep(
             claim="saved step" not in log.text, otherwise="the workload had saved before the operator was killed"
         )
-        narrator.say("Another operator is started. It reads where the victim was, and asks how far it is.")
         world.start(OPERATOR)
-        narrator.show(f"pgrep {OPERATOR}", str(world.programs.pid(OPERATOR)))
+        narrator.say(
+            f"Another operator is started (pid {world.programs.pid(OPERATOR)}). Once the lease of the first has run out, it "
+            "reads on the pod where the victim was, and asks the workload how far it is."
+        )
         victim.wait_until_gone(scene, POD)
         after = victim.last_state(scene, record)
     scene.show_watched(log)
     told = victim.show_events(scene, POD, "SoftEvictionCompleted")
     promise.same("hints in the workload's own log", log.text.count(ASKED), 1)
     promise.same("the number of the hint", (before.attempt, after.attempt), (1, 1))
+    promise.same("the time of the hint", after.hinted_at, before.hinted_at)
     promise.same("the id of the eviction", after.eviction_id, before.eviction_id)
     promise.same("hints told in Events", told.count("CheckpointRequested"), 1)
     assert after.checkpoint is not None
