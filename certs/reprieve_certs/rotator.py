@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from reprieve_runtime.api import ApiError
+
 from . import bundle as bundles
 from . import renewal
 from .bundle import Bundle
@@ -75,19 +77,23 @@ class Rotator:
 
     async def run(self, interval_seconds: float) -> None:
         """Pass after pass until cancelled; after a failure sooner, doubling up to the interval."""
-        retry_seconds = _FIRST_RETRY_SECONDS
+        delay = min(_FIRST_RETRY_SECONDS, interval_seconds)
         while True:
             try:
                 await self.ensure()
+            except (ApiError, LookupError) as error:
+                # Expected where the API server is away or the manifests are not applied: a sentence says all.
+                _LOG.warning("certificates not ensured", extra={"error": str(error), "retry_seconds": delay})
             except Exception:  # noqa: BLE001 - see below; logged with its traceback
                 # Whatever it was: the last good certificate serves on, and the next pass may succeed.
-                self._count_failure()
-                _LOG.exception("certificates not ensured", extra={"retry_seconds": retry_seconds})
-                await asyncio.sleep(min(retry_seconds, interval_seconds))
-                retry_seconds *= 2
+                _LOG.exception("certificates not ensured", extra={"retry_seconds": delay})
             else:
-                retry_seconds = _FIRST_RETRY_SECONDS
+                delay = min(_FIRST_RETRY_SECONDS, interval_seconds)
                 await asyncio.sleep(interval_seconds)
+                continue
+            self._count_failure()
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, interval_seconds)
 
     async def ensure(self) -> None:
         """One pass."""

@@ -26,7 +26,7 @@ class _Secret:
     data: Mapping[str, str] | None = None
 
 
-class MissingSecret(Exception):  # noqa: N818 - what the reader of the log must see
+class MissingSecret(LookupError):  # noqa: N818 - what the reader of the log must see
     """The Secret is not there; the base manifests bring an empty one."""
 
 

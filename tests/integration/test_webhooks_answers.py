@@ -15,6 +15,7 @@ from reprieve_policy.eviction import Checkpoint
 from reprieve_policy.facts import Facts
 from reprieve_policy.ledger import Entry
 from reprieve_policy.namespace import NamespacePolicy
+from reprieve_runtime.api import ApiError
 from reprieve_testing.reviews import Document, RunningServer, a_pod, a_review, patch_of, running_server
 
 
@@ -180,6 +181,17 @@ async def test_a_rule_that_fails_is_500_named_in_the_log_and_the_next_review_is_
     assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
     counted = 'reprieve_admission_reviews_total{kind="Pod",outcome="error",webhook="validate"} 1.0'
     assert counted in (await server.get("/metrics"))[1]
+
+
+async def test_what_could_not_be_looked_up_is_503_and_not_guessed(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+):
+    server.source.failure = ApiError(0, "Unreachable", "connection refused")
+    reply = await server.session.post(server.url + "/mutate", json=a_review(a_pod()))
+
+    assert reply.status == 503
+    assert "what rules must know could not be read" in await reply.text()
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def _ledger_entry() -> Entry:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from reprieve_policy import ledger, namespace
 from reprieve_policy import settings as policy_settings
 from reprieve_policy.facts import Facts
@@ -161,12 +163,12 @@ class ClusterFacts:
 
     async def _look_up(self, path: str) -> Resource | None:
         try:
-            async with asyncio.timeout(self._lookup_timeout_seconds):
-                return await self._api.get(path, Resource)
+            text = await self._api.request("GET", path, timeout_seconds=self._lookup_timeout_seconds)
         except ApiError as error:
             if error.status == _NOT_FOUND:
                 return None
             raise
+        return msgspec.json.decode(text, type=Resource)
 
     def _ledger_for(self, in_namespace: str, resource: Resource) -> Ledger:
         owner = controller_of(resource.metadata) if resource.kind == "Pod" else None

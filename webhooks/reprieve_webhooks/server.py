@@ -12,11 +12,13 @@ from typing import Protocol
 
 from aiohttp import web
 
+from reprieve_runtime.api import ApiError
+
 from . import handlers, review
-from .handlers import Answer, FactsSource, Handler
+from .handlers import FactsSource, Handler
 from .metrics import Metrics
 from .reply import Reply
-from .review import Malformed
+from .review import Malformed, Request
 
 _LOG = logging.getLogger(__name__)
 _JSON = "application/json"
@@ -109,23 +111,33 @@ class Webhooks:
 
     async def _answer(self, name: str, handle: Handler, body: bytes) -> web.StreamResponse:
         request = review.parse(body)
-        answer: Answer | Malformed
         if isinstance(request, Malformed):
-            answer = request
-        else:
-            try:
-                answer = await handle(request, self._facts)
-            except Exception:  # noqa: BLE001 - whatever it was is our fault, and the process lives
-                self._count(name, request.kind.kind if review.concerns_rules(request) else "other", "error")
-                _LOG.exception("review failed", extra={"uid": request.uid, "webhook": name})
-                return _text(500, f"internal error at review {request.uid}; see the log")
+            return self._malformed(name, request)
+        try:
+            answer = await handle(request, self._facts)
+        except ApiError as error:
+            extra = {"uid": request.uid, "webhook": name, "error": str(error)}
+            _LOG.warning("review not answered: the API server could not be asked", extra=extra)
+            return self._failed(name, request, 503, "what rules must know could not be read")
+        except Exception:  # noqa: BLE001 - whatever it was is our fault, and the process lives
+            _LOG.exception("review failed", extra={"uid": request.uid, "webhook": name})
+            return self._failed(name, request, 500, "internal error")
         if isinstance(answer, Malformed):
-            self._count(name, "unknown", "malformed")
-            return _text(400, answer.detail)
+            return self._malformed(name, answer)
         self._count(name, answer.kind, answer.outcome)
         if _LOG.isEnabledFor(logging.DEBUG):
-            _LOG.debug("review answered", extra={"webhook": name, "kind": answer.kind, "outcome": answer.outcome})
+            extra = {"uid": request.uid, "webhook": name, "kind": answer.kind, "outcome": answer.outcome}
+            _LOG.debug("review answered", extra=extra)
         return Reply(answer.body)
+
+    def _malformed(self, name: str, problem: Malformed) -> web.Response:
+        self._count(name, "unknown", "malformed")
+        return _text(400, problem.detail)
+
+    def _failed(self, name: str, request: Request, status: int, why: str) -> web.Response:
+        # Only a kind with rules gets as far as failing: this label has few values.
+        self._count(name, request.kind.kind, "error")
+        return _text(status, f"{why} at review {request.uid}; see the log")
 
     def _count(self, name: str, kind: str, outcome: str) -> None:
         self._metrics.review_counter(name, kind, outcome).inc()
