@@ -1,0 +1,90 @@
+"""`make demo KUBECONFIG=…`: in a cluster that is there already the demo asks, shows what it can, and leaves nothing."""
+
+import io
+from collections.abc import Iterator
+
+import pytest
+
+from mainjob import foreign
+from mainjob.narrator import Narrator
+from realcluster import build, install, lifecycle
+from realcluster.errors import ClusterError
+from realcluster.kubectl import Kubectl
+from realcluster.progress import Progress
+from realcluster.state import Cluster
+
+CLUSTER = "reprieve-elsewhere"
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Cluster]:
+    try:
+        yield lifecycle.up(CLUSTER, {"kwok_nodes": 1}, None, Progress())
+    finally:
+        lifecycle.down(CLUSTER, keep_logs=False, progress=Progress())
+
+
+@pytest.fixture
+def kubectl(elsewhere: Cluster) -> Kubectl:
+    return Kubectl(build.bin_directory() / "kubectl", elsewhere.kubeconfig)
+
+
+@pytest.fixture
+def consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(foreign.CONSENT, "1")
+
+
+def traces(kubectl: Kubectl) -> list[str]:
+    """Return the names of all that the demo could have left behind."""
+    kinds = (
+        "namespaces,clusterroles,clusterrolebindings,priorityclasses,mutatingwebhookconfigurations,"
+        "validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings"
+    )
+    found = kubectl.read("get", kinds, "-o", "name").split()
+    return [name for name in found if "reprieve" in name or "demo" in name]
+
+
+def tell(cluster: Cluster) -> tuple[int, str]:
+    said = io.StringIO()
+    return foreign.tell(cluster.kubeconfig, Narrator(said), Progress()), said.getvalue()
+
+
+def test_nothing_is_done_where_nobody_agrees(
+    elsewhere: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(foreign.CONSENT, raising=False)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(ClusterError, match="REPRIEVE_YES=1 says yes"):
+        tell(elsewhere)
+    assert traces(kubectl) == []
+
+
+@pytest.mark.usefixtures("consent")
+def test_the_admission_chapters_are_shown_and_nothing_is_left_behind(elsewhere: Cluster, kubectl: Kubectl) -> None:
+    status, said = tell(elsewhere)
+    assert status == 0
+    assert [line[:4] for line in said.splitlines() if line.startswith("ok ")] == ["ok 1", "ok 2", "ok 3"]
+    assert "3 of 7 chapters" in said
+    assert traces(kubectl) == []
+
+
+@pytest.mark.usefixtures("consent")
+def test_an_installation_that_is_there_is_left_alone(elsewhere: Cluster, kubectl: Kubectl) -> None:
+    kubectl.read("apply", "-f", install.NAMESPACE_FILE)
+    with pytest.raises(ClusterError, match="would overwrite an installation"):
+        tell(elsewhere)
+    assert traces(kubectl) == ["namespace/reprieve-system"]
+    kubectl.read("delete", "-f", install.NAMESPACE_FILE)
+
+
+@pytest.mark.usefixtures("consent")
+def test_a_cluster_that_cannot_reach_this_machine_is_told_what_to_do_instead(
+    elsewhere: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainjob.world.EFFECTIVE_SECONDS", 3.0)
+    monkeypatch.setattr(install, "LOCAL_URL", "https://no-such-text/")  # so that they are called where nobody listens
+    with pytest.raises(ClusterError, match=r"does not reach .*kubectl apply -k manifests/base"):
+        tell(elsewhere)
+    assert traces(kubectl) == []
