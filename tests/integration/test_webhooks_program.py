@@ -1,0 +1,151 @@
+"""`reprieve-webhooks` as a process, with an API server that is away: bad settings, probes, and the way out."""
+
+import asyncio
+import json
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from reprieve_certs import issue
+from reprieve_testing.builders import NOW
+from reprieve_testing.reviews import a_pod, a_review
+
+PROGRAM = Path(sys.executable).with_name("reprieve-webhooks")
+DEADLINE_SECONDS = 30.0
+
+
+@dataclass
+class Running:
+    """The process, and a client that takes any certificate, as a kubelet's probe does."""
+
+    process: asyncio.subprocess.Process
+    session: aiohttp.ClientSession
+    url: str
+    log: list[dict[str, object]] = field(default_factory=list)
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self.session.get(self.url + path) as reply:
+            return reply.status, await reply.text()
+
+    async def wait_for_log(self, message: str) -> dict[str, object]:
+        """Read the log until it says `message`; every line of it is JSON."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while line := await self.process.stderr.readline():
+                self.log.append(json.loads(line))
+                if self.log[-1]["message"] == message:
+                    return self.log[-1]
+        raise AssertionError(f"ended without {message!r}: {self.log}")
+
+
+async def start(*flags: str) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(PROGRAM, *flags, stdout=pipe, stderr=pipe, env={})
+
+
+@asynccontextmanager
+async def running(directory: Path, *flags: str) -> AsyncIterator[Running]:
+    kubeconfig = directory / "kubeconfig"
+    cluster, user = {"server": "http://127.0.0.1:1"}, {"token": "not-for-logs"}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    named = {"clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}]}
+    kubeconfig.write_text(json.dumps(named | {"contexts": [context], "current-context": "x"}))
+    port = _free_port()
+    process = await start(
+        *("--kubeconfig", str(kubeconfig), "--listen-address", "127.0.0.1", "--listen-port", str(port), *flags)
+    )
+    insecure = ssl.create_default_context()
+    insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=insecure)) as session:
+            program = Running(process, session, f"https://127.0.0.1:{port}")
+            await program.wait_for_log("listening")
+            yield program
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--serving-ips", "nonsense"), "nonsense"),
+        (("--log-format", "xml"), "log format must be one of json, text"),
+        (("--log-level", "loud"), "LOUD"),
+        (("--listen-port", "many"), "--listen-port"),
+        (("--no-such-flag", "x"), "--no-such-flag"),
+    ],
+)
+async def test_a_bad_setting_ends_it_with_2_and_a_sentence(flags: tuple[str, ...], says: str):
+    process = await start(*flags)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        _, told = await process.communicate()
+
+    assert process.returncode == 2
+    assert says in told.decode()
+    assert "Traceback" not in told.decode()
+
+
+async def test_without_an_api_server_it_lives_and_says_what_it_waits_for(tmp_path: Path):
+    async with running(tmp_path) as program:
+        assert await program.get("/healthz") == (200, "ok\n")
+        status, text = await program.get("/readyz")
+
+        assert status == 503
+        assert text == "not ready: certificates, namespaces, priorityclasses, policy, jobs, statefulsets, replicasets\n"
+        assert (await program.wait_for_log("certificates not ensured"))["level"] == "warning"
+        assert "not-for-logs" not in json.dumps(program.log)
+
+
+async def test_a_review_that_needs_what_cannot_be_read_is_not_guessed(tmp_path: Path):
+    async with running(tmp_path) as program:
+        async with program.session.post(program.url + "/mutate", json=a_review(a_pod())) as reply:
+            assert reply.status == 503
+        said = await program.wait_for_log("review not answered: the API server could not be asked")
+
+        assert said["uid"] == a_review(None)["request"]["uid"]
+
+
+async def test_term_drains_and_ends_with_0(tmp_path: Path):
+    async with running(tmp_path, "--drain-seconds", "0.5") as program:
+        program.process.send_signal(signal.SIGTERM)
+        await program.wait_for_log("draining")
+        assert await program.get("/readyz") == (503, "not ready: draining\n")
+        assert await program.get("/healthz") == (200, "ok\n")
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert await program.process.wait() == 0
+
+
+async def test_a_second_signal_does_not_wait_for_the_drain(tmp_path: Path):
+    async with running(tmp_path, "--drain-seconds", "600") as program:
+        program.process.send_signal(signal.SIGTERM)
+        await program.wait_for_log("draining")
+        program.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert await program.process.wait() == 0
+
+
+async def test_certificates_of_a_directory_are_served_and_need_no_secret(tmp_path: Path):
+    ca = issue.issue_ca(NOW)
+    pair = issue.issue_serving(ca, issue.ServingNames(("localhost",)), NOW)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
+    (tmp_path / "tls.key").write_bytes(pair.key_pem)
+    async with running(tmp_path, "--cert-dir", str(tmp_path)) as program:
+        await program.wait_for_log("serving certificate loaded")
+
+        assert "certificates" not in (await program.get("/readyz"))[1]
