@@ -8,16 +8,14 @@ in the same round.
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import json
 import os
 import platform
-import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,17 +23,15 @@ from pathlib import Path
 from realcluster import build, pins
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
-from reprieve_certs import bundle, issue
+from reprieve_certs import bundle
 
-from . import figures, reviews, servers, stub_api
+from . import contenders, figures, reviews, servers
 from .figures import Turn
-from .servers import Command, Server
+from .servers import Server
 
 CONNECTIONS = 8
 WARM_UP_SECONDS = 1.0
-REFERENCE = "controller-runtime"
-REPRIEVE = "Reprieve, all rules"
-NET_HTTP = "Go net/http + encoding/json"
+REFERENCE = contenders.CONTROLLER_RUNTIME
 CAVEAT = (
     "Medians over the rounds; × is the median of the ratios within each round. Ratios of one run hold; the absolute "
     "figures are of this machine at this hour."
@@ -65,6 +61,7 @@ class Bench:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status is 1 where a server answers wrongly or cannot be measured."""
     options, progress = _parse(arguments), Progress()
+    conditions = _conditions(options)
     try:
         turns = _measure(options, progress)
     except ClusterError as error:
@@ -73,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         progress.say("interrupted")
         return 130
-    _report(turns, options)
+    _report(turns, options, conditions)
     return 0
 
 
@@ -82,8 +79,8 @@ def _measure(options: Options, progress: Progress) -> list[Turn]:
     server_core, load_core = servers.two_cores()
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
-        trust = _write_certificates(folder)
-        commands = stack.enter_context(_commands(programs, folder))
+        trust = contenders.write_certificates(folder)
+        commands = stack.enter_context(contenders.commands(programs, folder))
         bench = Bench(
             programs["bench-load"], load_core, folder / bundle.CA_CERTIFICATES, _write_reviews(options, folder)
         )
@@ -131,65 +128,6 @@ def _turn(bench: Bench, server: Server, size: int, number: int, seconds: float) 
     )
 
 
-@contextmanager
-def _commands(programs: dict[str, Path], folder: Path) -> Iterator[list[Command]]:
-    """Yield how each server is started, with what Reprieve's needs to know of a cluster behind it."""
-    with stub_api.serve(_cluster()) as url:
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(json.dumps(_kubeconfig(url)))
-        yield [
-            _reprieve(kubeconfig, folder),
-            _peer(REFERENCE, programs["bench-controller-runtime"], folder),
-            _peer(NET_HTTP, programs["bench-net-http"], folder),
-        ]
-
-
-def _reprieve(kubeconfig: Path, folder: Path) -> Command:
-    port = servers.free_port()
-    words = [
-        *(sys.executable, "-m", "reprieve_webhooks.main", "--listen-address", "127.0.0.1", "--listen-port", str(port)),
-        *("--kubeconfig", str(kubeconfig), "--cert-dir", str(folder)),
-    ]
-    return Command(REPRIEVE, port, words, ready_path="/readyz")
-
-
-def _peer(name: str, program: Path, folder: Path) -> Command:
-    port = servers.free_port()
-    return Command(name, port, [str(program), "-port", str(port), "-cert-dir", str(folder)])
-
-
-def _cluster() -> stub_api.Collections:
-    """Return the objects that rules ask for: the reviews' Namespace and PriorityClass."""
-    metadata = {"name": reviews.PRIORITY_CLASS}
-    return {
-        "/api/v1/namespaces": [{"metadata": {"name": reviews.NAMESPACE}}],
-        "/apis/scheduling.k8s.io/v1/priorityclasses": [{"metadata": metadata, "value": reviews.PRIORITY}],
-    }
-
-
-def _kubeconfig(url: str) -> dict[str, object]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "bench",
-        "clusters": [{"name": "bench", "cluster": {"server": url}}],
-        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
-        "users": [{"name": "bench", "user": {}}],
-    }
-
-
-def _write_certificates(folder: Path) -> ssl.SSLContext:
-    """Write one serving certificate for all, and its CA; return what trusts it."""
-    now = datetime.now(UTC)
-    authority = issue.issue_ca(now)
-    names = issue.ServingNames(ips=(ipaddress.IPv4Address("127.0.0.1"),))
-    serving = issue.issue_serving(authority, names, now)
-    (folder / bundle.CA_CERTIFICATES).write_bytes(authority.certificate_pem)
-    (folder / bundle.SERVING_CERTIFICATE).write_bytes(serving.certificate_pem)
-    (folder / bundle.SERVING_KEY).write_bytes(serving.key_pem)
-    return ssl.create_default_context(cafile=str(folder / bundle.CA_CERTIFICATES))
-
-
 def _write_reviews(options: Options, folder: Path) -> dict[int, Path]:
     files = {size: folder / f"reviews-{size}.jsonl" for size in options.sizes}
     for size, file in files.items():
@@ -200,26 +138,31 @@ def _write_reviews(options: Options, folder: Path) -> dict[int, Path]:
     return files
 
 
-def _report(turns: Sequence[Turn], options: Options) -> None:
+def _report(turns: Sequence[Turn], options: Options, conditions: Mapping[str, object]) -> None:
     for size, rows in figures.summarise(turns, REFERENCE).items():
-        what = (
-            f"{size:,}-byte reviews, {CONNECTIONS} connections, {options.rounds} rounds of {options.seconds:g} s each"
-        )
-        print(f"\n{what}\n{figures.table(rows, REFERENCE)}")
+        print(f"\n{size:,}-byte reviews\n{figures.table(rows, REFERENCE)}")
     busiest = max(turn.load_share for turn in turns)
-    print(f"\n{CAVEAT}\nEvery answer was checked. The load generator was busy {busiest:.0%} of its core at most.")
+    print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
+    print(f"{CAVEAT}\nEvery answer was checked. The load generator was busy {busiest:.0%} of its core at most.")
     for doubt in figures.doubts(turns):
         print(f"But {doubt}.")
     if options.json_file is not None:
-        conditions = {
-            "cpu": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            "controller-runtime": pins.version(pins.BINARIES["bench-controller-runtime"]),
-            "connections": CONNECTIONS,
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        options.json_file.write_text(json.dumps(figures.document(turns, REFERENCE, conditions), indent=1) + "\n")
+        written = figures.document(turns, REFERENCE, conditions)
+        options.json_file.write_text(json.dumps(written, indent=1) + "\n")
+
+
+def _conditions(options: Options) -> dict[str, object]:
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load average before": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        "controller-runtime": pins.version(pins.BINARIES["bench-controller-runtime"]),
+        "connections": CONNECTIONS,
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+    }
 
 
 def _parse(arguments: Sequence[str] | None) -> Options:

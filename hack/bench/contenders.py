@@ -1,0 +1,80 @@
+"""The three servers: their names, how each is started, and what they are given (a certificate, a cluster behind Reprieve)."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from reprieve_certs import bundle, issue
+
+from . import reviews, servers, stub_api
+from .servers import Command
+
+REPRIEVE = "Reprieve, all rules"
+CONTROLLER_RUNTIME = "controller-runtime"
+NET_HTTP = "Go net/http + encoding/json"
+
+
+@contextmanager
+def commands(programs: dict[str, Path], folder: Path) -> Iterator[list[Command]]:
+    """Yield how each server is started, with what Reprieve's needs to know of a cluster behind it."""
+    with stub_api.serve(_cluster()) as url:
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(json.dumps(_kubeconfig(url)))
+        yield [
+            _reprieve(kubeconfig, folder),
+            _peer(CONTROLLER_RUNTIME, programs["bench-controller-runtime"], folder),
+            _peer(NET_HTTP, programs["bench-net-http"], folder),
+        ]
+
+
+def _reprieve(kubeconfig: Path, folder: Path) -> Command:
+    port = servers.free_port()
+    words = [
+        *(sys.executable, "-m", "reprieve_webhooks.main", "--listen-address", "127.0.0.1", "--listen-port", str(port)),
+        *("--kubeconfig", str(kubeconfig), "--cert-dir", str(folder)),
+    ]
+    return Command(REPRIEVE, port, words, ready_path="/readyz")
+
+
+def _peer(name: str, program: Path, folder: Path) -> Command:
+    port = servers.free_port()
+    return Command(name, port, [str(program), "-port", str(port), "-cert-dir", str(folder)])
+
+
+def _cluster() -> stub_api.Collections:
+    """Return the objects that rules ask for: the reviews' Namespace and PriorityClass."""
+    metadata = {"name": reviews.PRIORITY_CLASS}
+    return {
+        "/api/v1/namespaces": [{"metadata": {"name": reviews.NAMESPACE}}],
+        "/apis/scheduling.k8s.io/v1/priorityclasses": [{"metadata": metadata, "value": reviews.PRIORITY}],
+    }
+
+
+def _kubeconfig(url: str) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "bench",
+        "clusters": [{"name": "bench", "cluster": {"server": url}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+        "users": [{"name": "bench", "user": {}}],
+    }
+
+
+def write_certificates(folder: Path) -> ssl.SSLContext:
+    """Write one serving certificate for all, and its CA; return what trusts it."""
+    now = datetime.now(UTC)
+    authority = issue.issue_ca(now)
+    names = issue.ServingNames(ips=(ipaddress.IPv4Address("127.0.0.1"),))
+    serving = issue.issue_serving(authority, names, now)
+    (folder / bundle.CA_CERTIFICATES).write_bytes(authority.certificate_pem)
+    (folder / bundle.SERVING_CERTIFICATE).write_bytes(serving.certificate_pem)
+    (folder / bundle.SERVING_KEY).write_bytes(serving.key_pem)
+    return ssl.create_default_context(cafile=str(folder / bundle.CA_CERTIFICATES))
