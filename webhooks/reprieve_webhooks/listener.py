@@ -1,6 +1,6 @@
 """The open port: aiohttp's low-level server over TLS, without its router, middleware and access log.
 
-There are five fixed paths; looking them up in a dictionary instead of an `Application` saves a fifth of the time of a
+There are five fixed paths: looking them up in a dictionary instead of an `Application` saves 15 to 25 % of the time of a
 4 KB review.
 """
 

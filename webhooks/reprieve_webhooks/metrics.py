@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import cache
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -17,6 +17,8 @@ class Metrics:
     """One registry and what is counted in it; children are looked up once, because `labels()` costs more than `inc()`."""
 
     def __init__(self) -> None:
+        # A second series for each counter, to say when it began, is of use to nobody here.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # its author gave it no types
         self._registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from reprieve_runtime.api import ApiError
 
@@ -22,7 +23,6 @@ from .review import Malformed, Request
 
 _LOG = logging.getLogger(__name__)
 _JSON = "application/json"
-_METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -150,7 +150,7 @@ class Webhooks:
         return _text(503, f"not ready: {', '.join(missing)}") if missing else _text(200, "ok")
 
     async def _answer_metrics(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": _METRICS_TYPE})
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def _text(status: int, sentence: str) -> web.Response:
