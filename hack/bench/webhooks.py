@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status is 1 where a server answers wrongly or cannot be measured."""
     options, progress = _parse(arguments), Progress()
     conditions = _conditions(options)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # without this, the servers would outlive a `kill`
     try:
         turns = _measure(options, progress)
     except ClusterError as error:
