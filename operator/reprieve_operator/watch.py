@@ -9,7 +9,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import kopf
 import msgspec
@@ -57,6 +57,8 @@ class PodWatch:
     def _run(self) -> None:
         try:
             kopf.run(
+                # Without this, kopf asks for the user's name, and ends where the uid has none: in most images.
+                identity=cast("Any", self._settings.holder),
                 registry=self._registry(),
                 settings=_kopf_settings(),
                 standalone=True,
