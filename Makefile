@@ -25,7 +25,7 @@ $(VENV)/.installed: pyproject.toml
 
 .PHONY: binaries
 binaries: setup ## build the control plane, and the node's programs where this machine can carry one (once, some 12 minutes)
-	@hack/cluster build
+	@$(BIN)/python hack/cluster build
 
 .PHONY: demo
 demo: setup ## boot a real cluster, install Reprieve and show the main job (KUBECONFIG=… uses that cluster after asking)
