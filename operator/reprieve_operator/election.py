@@ -7,7 +7,6 @@ for its duration: no clock is compared with another machine's.
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -104,8 +103,10 @@ class Election:
             if self._is_taken() or not self.is_leading:
                 self._renewed_at = None
             term.cancel()
-            with contextlib.suppress(asyncio.CancelledError, NotLeading):
-                await term
+            # Not `await term`: its cancellation and our own would look the same, and a SIGTERM now would be lost.
+            await asyncio.wait([term])
+        if not term.cancelled() and not isinstance(term.exception(), NotLeading):
+            term.result()
 
     async def _try(self) -> bool:
         """Get or renew the lease once; true where that worked."""

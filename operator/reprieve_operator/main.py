@@ -8,7 +8,8 @@ import signal
 import sys
 
 from reprieve_runtime import logs
-from reprieve_runtime.api import Api
+from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.settings import refuse
 
 from . import settings as options
 from .clock import Clock
@@ -18,18 +19,20 @@ from .settings import OperatorSettings
 from .term import Terms
 
 _log = logging.getLogger(__name__)
-USER_AGENT = "reprieve-operator"
 
 
 def main() -> None:
     """Run until SIGTERM or SIGINT; ends with 0 then, with 1 where it cannot go on."""
     settings = options.read(sys.argv[1:], os.environ)
-    logs.configure(settings.log_format, settings.log_level)
+    try:
+        logs.configure(settings.log_format, settings.log_level)
+    except ValueError as error:
+        refuse(options.PROGRAM, [str(error)])
     # kopf says at INFO, for each event of each pod, that the handler succeeded.
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
     try:
         asyncio.run(run(settings))
-    except OSError as error:
+    except (ApiError, OSError) as error:
         _log.critical("cannot run", extra={"error": str(error)})
         raise SystemExit(1) from error
 
@@ -41,7 +44,7 @@ async def run(settings: OperatorSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     metrics = Metrics()
-    api = await Api.connect(settings.kubeconfig, user_agent=USER_AGENT)
+    api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
     terms = Terms(api, settings, Clock(), metrics)
     server = Server(metrics, lambda: terms.policy.reflector.is_synced)
     await server.start(settings.listen_address, settings.listen_port)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reprieve_runtime.settings import load, setting
+from reprieve_runtime.settings import load, refuse, setting
 
 PROGRAM = "reprieve-operator"
 _DESCRIPTION = "Handles victims: tells them, gives them time to checkpoint, deletes them, keeps what they saved."
@@ -49,7 +49,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> OperatorSettings:
     """Return the settings; exits with 2 and every reason where one is unreadable or makes no sense."""
     settings = load(OperatorSettings, program=PROGRAM, description=_DESCRIPTION, argv=argv, environ=environ)
     if errors := list(_contradictions(settings)):
-        raise SystemExit("\n".join(f"{PROGRAM}: {error}" for error in errors))
+        refuse(PROGRAM, errors)
     return settings
 
 

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
+from yarl import URL
+
 from reprieve_operator.hints import Heard, HintLine
 from reprieve_policy import contract
 from reprieve_policy.contract import AnswerState, Request
-from yarl import URL
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Serve = Callable[[Handler], Awaitable[URL]]

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from yarl import URL
+
 from reprieve_operator import addresses, dialogue, observe, story
 from reprieve_operator.announce import REASONS
 from reprieve_operator.dialogue import Knowledge
@@ -14,7 +16,6 @@ from reprieve_policy.checkpoint import HttpHint
 from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
 from reprieve_policy.life import TABLE
 from reprieve_policy.settings import PolicySettings
-from yarl import URL
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HINT = HttpHint(8080, "/checkpoint?x=%2F")
