@@ -57,9 +57,9 @@ class Scene:
         self.quiet: Kubectl = replace(world.kubectl, folder=self._folder)
         """kubectl whose commands are not shown: the chapter's own looks at the cluster."""
 
-    def make_namespace(self, name: str = "", **annotations: str) -> None:
-        """Make a namespace of the demo, anew; the chapter's own where no name is said."""
-        self.world.make_namespace(name or self.namespace, annotations)
+    def make_namespace(self) -> None:
+        """Make the chapter's namespace, anew."""
+        self.world.make_namespace(self.namespace)
 
     def write(self, name: str, text: str) -> str:
         """Write a manifest into the chapter's folder, show it, return its name."""

@@ -24,7 +24,10 @@ def start_job(scene: Scene) -> str:
 
 
 def build_pod(scene: Scene, name: str, *, mode: str = "saves", save_seconds: float = 1, **metadata: Any) -> Any:
-    """Return the example's pod, on its own, with other manners; `metadata` holds finalizers and annotations (`None` takes one away)."""
+    """Return the example's pod, on its own, with other manners.
+
+    `metadata` holds finalizers and annotations; `None` takes one of the example's annotations away.
+    """
     template = _job(scene)["spec"]["template"]
     said = {**template["metadata"]["annotations"], **_place(scene.world), **metadata.pop("annotations", {})}
     annotations = {key: value for key, value in said.items() if value is not None}

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -13,7 +13,6 @@ from realcluster.errors import ClusterError
 from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Place, Programs
 from realcluster.progress import Progress
-from realcluster.state import Cluster
 
 KWOK_NODES = 2
 """Where there is no real node: a pod that says nothing of nodes must not land on a simulated one beside it."""
@@ -54,11 +53,10 @@ class World:
     nodes: Nodes
     audit_log: Path | None = None
 
-    def make_namespace(self, name: str, annotations: Mapping[str, str]) -> None:
+    def make_namespace(self, name: str) -> None:
         """Make a namespace of the story, anew."""
         self.remove_namespaces(name)
-        metadata = {"name": name, "labels": MINE, "annotations": dict(annotations)}
-        self.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        self.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": MINE}})
 
     def remove_namespaces(self, *names: str) -> None:
         """Remove namespaces of the story, with what an interrupted run left in them; without names, all."""
@@ -122,9 +120,8 @@ def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> Worl
     }
     cluster = lifecycle.up(name, asked, None, progress)
     kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-    world = World(
-        cluster.home, kubectl, Programs(cluster.home, kubectl, _places(cluster, nodes)), nodes, cluster.audit_log
-    )
+    here = places(cluster.port("webhooks"), cluster.port("operator"), nodes)
+    world = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), nodes, cluster.audit_log)
     install_reprieve(world, cluster.port("webhooks"), progress)
     return world
 
@@ -136,15 +133,13 @@ def install_reprieve(world: World, webhooks_port: int, progress: Progress) -> No
             world.programs.stop(name)
         world.remove_namespaces()
         world.kubectl.read("delete", "priorityclasses", "-l", SELECTOR)
-    with progress.task(f"installing Reprieve: kubectl apply -k manifests/overlays/{install.DEMO.name}"):
+    with progress.task(
+        f"installing Reprieve: kubectl apply -k manifests/overlays/{install.DEMO.name}, at its own port"
+    ):
         install.install(world.kubectl, install.DEMO, webhooks_port)
     for name in (WEBHOOKS, OPERATOR):
         with progress.task(f"starting {name} with the rights of its own ServiceAccount") as task:
             world.start(name, task.tick)
-
-
-def _places(cluster: Cluster, nodes: Nodes) -> dict[str, Place]:
-    return places(cluster.port("webhooks"), cluster.port("operator"), nodes)
 
 
 def places(webhooks_port: int, operator_port: int, nodes: Nodes) -> dict[str, Place]:

@@ -74,9 +74,8 @@ subjects:
 LABEL, ANNOTATION = "reprieve.dev/soft-eviction", "scheduling.koordinator.sh/soft-eviction"
 MARK = json.dumps({"metadata": {"labels": {LABEL: "requested"}, "annotations": {ANNOTATION: "true"}}})
 NOTE = json.dumps({"metadata": {"annotations": {"example.com/note": "hello"}}})
-
-
 WAYS = ((), ("--subresource=status",))
+"""Through the pod, and through its status, which carries the same labels and annotations."""
 
 
 def tell(world: World, narrator: Narrator) -> str:
