@@ -91,13 +91,22 @@ class PartialObject:
 
 
 async def connection_configuration(kubeconfig: Path | None) -> Configuration:
-    """Return where the API server is and how to log in, as the official client reads it; see `Api.connect`."""
+    """Return where the API server is and how to log in, as the official client reads it; see `Api.connect`.
+
+    Raises `OSError` for a file that cannot be read and `ApiError` for one that names no API server.
+    """
     configuration = Configuration()
-    if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-        kubernetes_config.load_incluster_config(client_configuration=configuration)
-    else:
-        path = None if kubeconfig is None else str(kubeconfig)
-        await kubernetes_config.load_kube_config(config_file=path, client_configuration=configuration)
+    if kubeconfig is not None:
+        # Without this, the client says of a file that is not there that it has no current context.
+        await asyncio.to_thread(kubeconfig.read_bytes)
+    try:
+        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            kubernetes_config.load_incluster_config(client_configuration=configuration)
+        else:
+            path = None if kubeconfig is None else str(kubeconfig)
+            await kubernetes_config.load_kube_config(config_file=path, client_configuration=configuration)
+    except kubernetes_config.ConfigException as error:
+        raise ApiError(0, "NotConfigured", str(error)) from error
     return configuration
 
 

@@ -9,11 +9,11 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 S = TypeVar("S")
 
@@ -46,9 +46,14 @@ def load(
             texts[name] = (_flag(name), given[name])
     values = {name: _read(source, text, readers[name], errors) for name, (source, text) in texts.items()}
     if errors:
-        sys.stderr.write("".join(f"{program}: {error}\n" for error in errors))
-        raise SystemExit(_BAD_USAGE)
+        refuse(program, errors)
     return settings_type(**values)
+
+
+def refuse(program: str, errors: Iterable[str]) -> NoReturn:
+    """End the program with status 2 and every reason, before it has done anything."""
+    sys.stderr.write("".join(f"{program}: {error}\n" for error in errors))
+    raise SystemExit(_BAD_USAGE)
 
 
 def _parse_flags(

@@ -21,8 +21,8 @@ from reprieve_certs.rotator import Rotator
 from reprieve_certs.serving import ServingContext
 from reprieve_certs.store import KubernetesSecret
 from reprieve_runtime import logs
-from reprieve_runtime.api import Api
-from reprieve_runtime.settings import load
+from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.settings import load, refuse
 
 from . import listener
 from .cache import ClusterFacts
@@ -47,10 +47,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         logs.configure(settings.log_format, settings.log_level)
         names = _serving_names(settings)
     except ValueError as error:
-        sys.stderr.write(f"{_PROGRAM}: {error}\n")
-        raise SystemExit(2) from None
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, names))
+        refuse(_PROGRAM, [str(error)])
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, names))
+    except (ApiError, OSError) as error:
+        _LOG.critical("cannot run", extra={"error": str(error)})
+        raise SystemExit(1) from error
 
 
 class _Program:

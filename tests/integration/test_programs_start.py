@@ -1,0 +1,60 @@
+"""Both programs say in one sentence why they cannot start, and never with a traceback.
+
+What `reprieve-webhooks` says of bad settings is in `test_webhooks_program.py`.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SECONDS = 60
+PROGRAMS = ("reprieve-webhooks", "reprieve-operator")
+
+
+def run(program: str, *flags: str) -> tuple[int, str]:
+    command = [str(Path(sys.executable).with_name(program)), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--log-format", "xml"), "log format must be one of json, text"),
+        (("--log-level", "loud"), "LOUD"),
+        (("--listen-port", "many"), "--listen-port: must be a whole number"),
+    ],
+)
+def test_a_bad_setting_ends_the_operator_with_2(flags: tuple[str, ...], says: str) -> None:
+    status, told = run("reprieve-operator", *flags)
+    assert status == 2
+    assert told.startswith("reprieve-operator: ")
+    assert says in told
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_kubeconfig_that_is_not_there_ends_it_with_1_and_is_named(program: str, tmp_path: Path) -> None:
+    missing = tmp_path / "kubeconfig"
+    status, told = run(program, "--kubeconfig", str(missing))
+    assert status == 1
+    assert str(missing) in told
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_kubeconfig_that_names_no_cluster_ends_it_with_1(program: str, tmp_path: Path) -> None:
+    empty = tmp_path / "kubeconfig"
+    empty.write_text("apiVersion: v1\nkind: Config\n")
+    status, told = run(program, "--kubeconfig", str(empty))
+    assert status == 1
+    assert "cannot run" in told
+
+
+def test_two_settings_that_contradict_each_other_are_both_named() -> None:
+    status, told = run("reprieve-operator", "--lease-duration-seconds", "5", "--poll-interval-seconds", "0")
+    assert status == 2
+    assert [line.partition(": ")[0] for line in told.splitlines()] == ["reprieve-operator"] * 2
+    assert "--renew-deadline-seconds must be below --lease-duration-seconds" in told
+    assert "--poll-interval-seconds must be above 0" in told
