@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from . import duration, keys
 from .settings import PolicySettings
-from .verdict import Kind, Violation, annotation_path
+from .verdict import Kind, Violation, annotation_path, unsupported
 
 
 class Strategy(StrEnum):
@@ -143,18 +143,11 @@ def _seconds(value: object) -> int:
 
 
 def _parse_strategy(text: str, path: str) -> object:
-    return _parse_choice(text, path, tuple(Strategy))
+    return text if text in tuple(Strategy) else unsupported(path, text, Strategy)
 
 
 def _parse_requeue(text: str, path: str) -> object:
-    return _parse_choice(text, path, tuple(Requeue))
-
-
-def _parse_choice(text: str, path: str, choices: tuple[StrEnum, ...]) -> object:
-    if text in choices:
-        return text
-    supported = ", ".join(f'"{choice}"' for choice in choices)
-    return Violation(path, Kind.UNSUPPORTED, text, f"supported values: {supported}")
+    return text if text in tuple(Requeue) else unsupported(path, text, Requeue)
 
 
 _READERS = {

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from . import text as texts
 from . import timestamp
-from .verdict import Kind, Violation
+from .verdict import Kind, Violation, unsupported
 
 VERSION = 1
 MAX_ANSWER = 16 * 1024
@@ -103,8 +103,7 @@ def parse_answer(text: str | bytes, path: str) -> Answer | Violation:
 def _from_document(document: dict[str, object], path: str) -> Answer | Violation:
     state = document.get("state")
     if not isinstance(state, str) or state not in tuple(AnswerState):
-        supported = ", ".join(f'"{choice}"' for choice in AnswerState)
-        return Violation(f"{path}.state", Kind.UNSUPPORTED, texts.show(state), f"supported values: {supported}")
+        return unsupported(f"{path}.state", texts.show(state), AnswerState)
     step, progress, seconds = document.get("step"), document.get("progress"), document.get("deferSeconds")
     checks = (
         ("id", document.get("id"), _is_text(document.get("id")), "must be a string"),

@@ -7,7 +7,7 @@ document says both, so the default is a setting with Koordinator's own name.
 from collections.abc import Mapping
 
 from .keys import CAN_PREEMPT, PREEMPTIBLE
-from .verdict import Kind, Violation, label_path
+from .verdict import Violation, label_path, unsupported
 
 _BOOLEANS = {"true": True, "false": False}
 
@@ -15,7 +15,7 @@ _BOOLEANS = {"true": True, "false": False}
 def parse_boolean(text: str, path: str) -> bool | Violation:
     """Return the label's value; Koordinator compares texts, so `True`, `1` and `yes` would mean nothing to it."""
     value = _BOOLEANS.get(text)
-    return Violation(path, Kind.UNSUPPORTED, text, 'supported values: "true", "false"') if value is None else value
+    return unsupported(path, text, _BOOLEANS) if value is None else value
 
 
 def check_labels(labels: Mapping[str, str], prefix: str) -> tuple[Violation, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from . import preemption_class
 from .keys import ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT, WORKLOAD_TYPE
 from .preemption_class import UNLISTED, ClassSet
-from .verdict import Kind, Violation, annotation_path, label_path
+from .verdict import Kind, Violation, annotation_path, label_path, unsupported
 
 SENSITIVE = "sensitive"
 
@@ -87,18 +87,11 @@ def _consistent(fields: Mapping[str, object]) -> NamespacePolicy | tuple[Violati
 
 
 def _parse_workload_type(text: str, path: str) -> str | Violation:
-    return _parse_choice(text, path, tuple(WORKLOAD_TYPE_CLASS))
+    return text if text in WORKLOAD_TYPE_CLASS else unsupported(path, text, WORKLOAD_TYPE_CLASS)
 
 
 def _parse_enforcement(text: str, path: str) -> str | Violation:
-    return _parse_choice(text, path, ENFORCEMENTS)
-
-
-def _parse_choice(text: str, path: str, choices: tuple[str, ...]) -> str | Violation:
-    if text in choices:
-        return text
-    supported = ", ".join(f'"{choice}"' for choice in choices)
-    return Violation(path, Kind.UNSUPPORTED, text, f"supported values: {supported}")
+    return text if text in ENFORCEMENTS else unsupported(path, text, ENFORCEMENTS)
 
 
 _READERS: Mapping[str, Callable[[str, str], object]] = {

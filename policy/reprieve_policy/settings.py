@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from . import duration, go_int, koordinator, preemption_class
-from .verdict import Kind, Violation
+from .verdict import Kind, Violation, unsupported
 
 _MAX_DURATION = 7 * 24 * 3600
 """A week, in seconds: a longer notice than any spot market or scheduler gives is a slip."""
@@ -64,15 +64,13 @@ def _replace(base: PolicySettings, values: Mapping[str, object]) -> PolicySettin
 def _parse_field(key: str, text: str) -> object:
     path = f"data[{key}]"
     if key not in FIELDS:
-        supported = ", ".join(f'"{name}"' for name in FIELDS)
-        return Violation(path, Kind.UNSUPPORTED, key, f"supported keys: {supported}")
+        return unsupported(path, key, FIELDS, "keys")
     return FIELDS[key].parse(text.strip(), path)
 
 
 def _one_of(*choices: str) -> Callable[[str, str], object]:
     def parse_choice(text: str, path: str) -> object:
-        supported = ", ".join(f'"{choice}"' for choice in choices)
-        return text if text in choices else Violation(path, Kind.UNSUPPORTED, text, f"supported values: {supported}")
+        return text if text in choices else unsupported(path, text, choices)
 
     return parse_choice
 

@@ -114,6 +114,12 @@ SILENT = Verdict()
 """What nearly every rule says of nearly every object: one value for all, because making it costs a fifth of a rule."""
 
 
+def unsupported(path: str, value: str, choices: Iterable[str], what: str = "values") -> Violation:
+    """Return the violation of a value that is none of `choices`."""
+    listed = ", ".join(f'"{choice}"' for choice in choices)
+    return Violation(path, Kind.UNSUPPORTED, value, f"supported {what}: {listed}")
+
+
 def quote(value: str) -> str:
     """Return `value` in double quotes, shortened and with control characters escaped, as one line."""
     shown = value if len(value) <= MAX_VALUE_SHOWN else value[:MAX_VALUE_SHOWN] + "…"
