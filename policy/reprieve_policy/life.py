@@ -2,7 +2,7 @@
 
 The operator observes and performs; what follows from what is decided here and nowhere else. `decide` is level-based:
 it is given the state that the pod carries and what is seen now, so that it makes no difference how often it is called
-or which operator calls it. The diagram in the documentation is drawn from `TABLE`.
+or which operator calls it. The README draws `TABLE`; a test compares their phases.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,6 @@ It outlives the API server: what was known stays readable while it is away, and 
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -49,7 +48,6 @@ class Reflector(Generic[K, V]):
         self._params = params
         self._synced = asyncio.Event()
         self._items: dict[Key, V] = {}
-        self.last_contact_at = time.monotonic()
 
     @property
     def items(self) -> Mapping[Key, V]:
@@ -97,14 +95,12 @@ class Reflector(Generic[K, V]):
             version = page_version
             fresh.update((_key(item), self._keep(item)) for item in items)
         self._items = fresh
-        self.last_contact_at = time.monotonic()
         self._synced.set()
         return version
 
     async def _follow(self, version: str) -> str:
         events = self._api.watch(self._path, self._decode_as, resource_version=version, params=self._params)
         async for event in events:
-            self.last_contact_at = time.monotonic()
             version = event.resource_version or version
             if event.type == "DELETED":
                 self._items.pop(_key(event.object), None)

@@ -1,9 +1,10 @@
-"""The README's table of keys and the keys in the code are the same keys."""
+"""What the README lists is what the code has: keys, and the phases of a victim's life."""
 
 import re
 from pathlib import Path
 
 from reprieve_policy import keys
+from reprieve_policy.eviction import Phase
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 TABLE = README[README.index("## Keys") : README.index("## More")]
@@ -27,3 +28,9 @@ def test_every_key_in_the_readme_exists() -> None:
     source = Path(keys.__file__).read_text(encoding="utf-8")
     shown = set(re.findall(r"`([a-z.-]+(?:\.dev|\.sh|\.io)/[a-z-]+)`", TABLE))
     assert {key for key in shown if key.partition("/")[2] not in source} == set()
+
+
+def test_the_phases_that_the_readme_draws_are_those_of_the_table() -> None:
+    (drawing,) = re.findall(r"^```\n(requested → .*?)^```$", README, re.MULTILINE | re.DOTALL)
+    drawn = set(re.findall(r"(?:→ |^)([a-z]+)(?= |,|$)", drawing, re.MULTILINE))
+    assert drawn - {"checkpoint"} == {phase.value for phase in Phase}
