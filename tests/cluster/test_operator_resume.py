@@ -170,7 +170,9 @@ def test_our_own_finalizer_holds_until_the_containers_have_ended_and_no_longer(
     assert program.stop() == 0
 
 
-def test_a_held_victim_that_lost_its_label_while_nobody_watched_is_let_go(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_held_victim_that_lost_its_label_while_nobody_watched_is_let_go(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     program = cluster.start_operator(cleanup_finalizer=True)
     program.wait_leading()
     cluster.create_pod(namespace, "left", annotations=hinted_for(60))
