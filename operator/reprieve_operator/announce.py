@@ -46,6 +46,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "SoftEvictionCancelled": ("Cancel", _NORMAL),
     "SoftEvictionCompleted": ("Complete", _NORMAL),
     "SoftEvictionUnreadable": ("Read", _WARNING),
+    "SoftEvictionWithoutNotice": ("Delete", _WARNING),
     "WaitingForFinalizers": ("Wait", _WARNING),
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),

@@ -3,6 +3,7 @@
 A conflict says that what was decided on is no longer so: it comes out as `ApiError` 409, and the caller looks again.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -22,6 +23,9 @@ from .pods import Pod, VersionedMeta
 
 DISRUPTION_REASON = "PreemptionByReprieve"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
+_MAX_CALLS = 32
+"""Calls at once. Without a limit, those of a thousand victims would time out while they wait for each other, and each
+connection's buffers take a quarter of a megabyte."""
 _NOT_FOUND = 404
 _CONFLICT = 409
 
@@ -37,11 +41,13 @@ class Effects:
         self._election = election
         self._metrics = metrics
         self._clock = clock
+        self._calls = asyncio.Semaphore(_MAX_CALLS)
 
     async def read(self, namespace: str, name: str, uid: str) -> Pod | None:
         """Return the pod, `None` where it is gone or another of the same name has taken its place."""
         try:
-            pod = await self._api.get(object_path("pods", namespace, name), Pod)
+            async with self._calls:
+                pod = await self._api.get(object_path("pods", namespace, name), Pod)
         except ApiError as error:
             if error.status == _NOT_FOUND:
                 return None
@@ -83,9 +89,10 @@ class Effects:
         _let_go(pod.metadata, body)
         await self._patch(pod.metadata, body)
 
-    async def write_disruption(self, pod: Pod, state: Eviction) -> Pod:
-        """Write the state and the condition that Jobs read as "not the pod's fault", together."""
-        return await self._write_condition(pod, _state(state)["metadata"], "True", _DISRUPTION_MESSAGE)
+    async def write_disruption(self, pod: Pod, state: Eviction | None) -> Pod:
+        """Write the state, where there is room for one, and the condition that Jobs read as "not the pod's fault"."""
+        metadata = {} if state is None else _state(state)["metadata"]
+        return await self._write_condition(pod, metadata, "True", _DISRUPTION_MESSAGE)
 
     async def delete(self, pod: Pod, state: Eviction) -> None:
         """Delete this very pod with the grace that was chosen; one that is gone is what was wanted."""
@@ -137,9 +144,10 @@ class Effects:
 
     async def _call(self, verb: str, call: Callable[[], Awaitable[R]]) -> R:
         """Make one write, if this replica may, and count what came of it."""
-        self._election.check()
         try:
-            result = await call()
+            async with self._calls:
+                self._election.check()
+                result = await call()
         except ApiError as error:
             self._metrics.api_calls.labels(verb, str(error.status or "unreachable")).inc()
             raise

@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 _LOOK_AGAIN = (404, 409)
 _HOPELESS = (400, 403, 422)
+_NO_ROOM = 422
+"""What a write gets where the pod's own annotations fill the 262,144 bytes that the API server allows."""
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.2, 15.0
 
 
@@ -56,6 +58,8 @@ class Keeper:
         self._looked_at = tools.clock.monotonic()
         self._last: Eviction | None = None
         self._deleted_version: str | None = None
+        self._has_room = True
+        self._unwritten: Eviction | None = None
         self._complaint = ""
         self._failures = 0
         self._is_done = False
@@ -117,7 +121,7 @@ class Keeper:
         settings, now = self._tools.policy.current, self._tools.clock.now()
         if self._asking_goes_on(pod, state, seen):
             return self._ask(pod, state)
-        decision = life.decide(state, seen, observe.plan_of(pod, settings), settings, now)
+        decision = life.decide(state, seen, observe.plan_of(pod, settings, has_room=self._has_room), settings, now)
         if decision.moves:
             pause = await self._follow(pod, decision, begins=begins)
             self._asking.forget_answer(answer)
@@ -147,6 +151,8 @@ class Keeper:
 
     def _state(self, pod: Pod) -> tuple[Eviction | None, bool]:
         """Return the state that the pod carries, or the first one where a mark has no state yet."""
+        if self._unwritten is not None:
+            return self._unwritten, False
         state = observe.state_of(pod.metadata)
         if observe.is_alive(state):
             return state, False
@@ -213,7 +219,13 @@ class Keeper:
         elif state.phase is Phase.FINISHED:
             await effects.write_finished(pod, state)
         else:
-            await self._write_waiting(pod, state, begins=begins)
+            try:
+                await self._write_waiting(pod, state, begins=begins)
+            except ApiError as error:
+                if error.status != _NO_ROOM or not begins:
+                    raise
+                self._renounce_notice(pod)
+                return 0.0
             if any(move.to is Phase.HINTED for move in decision.moves):
                 self._asking.begin_attempt()
         self._written(pod, decision)
@@ -238,7 +250,7 @@ class Keeper:
         if pod.metadata.resourceVersion == self._deleted_version:
             return resync  # Deleted, but the watch has not told yet.
         await self._record(pod, state)
-        marked = await self._tools.effects.write_disruption(pod, state)
+        marked = await self._write_end(pod, state)
         self.see(marked)
         self._written(pod, moved)
         await self._tools.effects.delete(marked, state)
@@ -246,9 +258,30 @@ class Keeper:
         self._tools.tally.deleted(marked, state)
         return resync
 
+    def _renounce_notice(self, pod: Pod) -> None:
+        """Go on as if the pod wanted no checkpoint: without this, a pod without room for a state would stay for ever."""
+        self._has_room = False
+        note = "the pod's annotations leave no room for the state of an eviction, so it goes without notice"
+        self._tools.announcer.announce(Regarding.pod(pod.metadata), "SoftEvictionWithoutNotice", note)
+
+    async def _write_end(self, pod: Pod, state: Eviction) -> Pod:
+        """Write the state and the condition; only the condition where the pod has no room for the state."""
+        try:
+            return await self._tools.effects.write_disruption(pod, state)
+        except ApiError as error:
+            if error.status != _NO_ROOM:
+                raise
+        self._unwritten = state
+        return await self._tools.effects.write_disruption(pod, None)
+
     async def _wait_for_end(self, pod: Pod, moved: Decision) -> float:
         if moved.moves:
-            pod = await self._tools.effects.write_state(pod, moved.eviction, None, begins=False)
+            try:
+                pod = await self._tools.effects.write_state(pod, moved.eviction, None, begins=False)
+            except ApiError as error:
+                if error.status != _NO_ROOM:
+                    raise
+                self._unwritten = moved.eviction
             self.see(pod)
             self._written(pod, moved)
         pause = self._ending.wait(pod)

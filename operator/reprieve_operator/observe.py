@@ -1,5 +1,6 @@
 """What the pod's object says, in the words of the victim's life. No I/O."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from reprieve_policy import checkpoint, contract, eviction, keys, life, mark, preemption_class, timestamp
@@ -63,19 +64,13 @@ def see(pod: Pod, state: Eviction, answer: Answer | None, *, hint_was_lost: bool
     )
 
 
-def plan_of(pod: Pod, settings: PolicySettings) -> Plan:
-    """Return what will be done with this pod. One that has not started has nothing to save, and nobody to tell."""
+def plan_of(pod: Pod, settings: PolicySettings, *, has_room: bool = True) -> Plan:
+    """Return what will be done with this pod.
+
+    One that has not started has nothing to save, and nobody to tell; notice also needs room for the state on the pod.
+    """
     plan = checkpoint.read_leniently(annotations_of(pod.metadata), settings)
-    if pod.status.phase != "Pending":
-        return plan
-    return Plan(
-        strategy=Strategy.NONE,
-        hint=plan.hint,
-        timeout_seconds=plan.timeout_seconds,
-        max_deferral_seconds=plan.max_deferral_seconds,
-        estimated_seconds=plan.estimated_seconds,
-        requeue=plan.requeue,
-    )
+    return plan if has_room and pod.status.phase != "Pending" else replace(plan, strategy=Strategy.NONE)
 
 
 def answer_of(pod: Pod) -> Answer | Violation | None:
