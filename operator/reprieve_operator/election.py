@@ -64,6 +64,7 @@ class Election:
         self._seen_at = Instant.take(clock)
         self._renewed_at: Instant | None = None
         self._is_failing = False
+        self._is_holding = False
 
     @property
     def is_leading(self) -> bool:
@@ -93,6 +94,7 @@ class Election:
 
     async def _hold(self, lead: Callable[[], Awaitable[None]]) -> None:
         term = asyncio.ensure_future(lead())
+        self._is_holding = True
         try:
             while self.is_leading and not term.done():
                 await asyncio.wait([term], timeout=self._settings.retry_period_seconds)
@@ -100,6 +102,7 @@ class Election:
                 if self.is_leading and not await self._try() and self._is_taken():
                     break
         finally:
+            self._is_holding = False
             if self._is_taken() or not self.is_leading:
                 self._renewed_at = None
             term.cancel()
@@ -123,6 +126,9 @@ class Election:
             level = logging.DEBUG if is_race or self._is_failing else logging.WARNING
             _log.log(level, "lease not renewed", extra={"error": str(error) or "timeout"})
             self._is_failing = not is_race
+            return False
+        if self._is_holding and not self.is_leading:
+            # Renewed too late: keepers have met a closed fence and ended, so that only a new term keeps their victims.
             return False
         self._renewed_at, self._is_failing = asked_at, False
         return True

@@ -45,7 +45,9 @@ async def run(settings: OperatorSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     metrics = Metrics()
     api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
-    terms = Terms(api, settings, Clock(), metrics)
+    # Without connections of its own, the lease would be renewed only after a thousand victims' turns.
+    lease_api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
+    terms = Terms(api, lease_api, settings, Clock(), metrics)
     server = Server(metrics, lambda: terms.policy.reflector.is_synced)
     await server.start(settings.listen_address, settings.listen_port)
     work = [
@@ -62,6 +64,7 @@ async def run(settings: OperatorSettings) -> None:
         # The first that failed by itself is the reason why the program ends.
         results = await asyncio.gather(*work, return_exceptions=True)
         await server.stop()
+        await lease_api.close()
         await api.close()
     failures = [result for result in results if isinstance(result, Exception)]
     if failures:

@@ -35,13 +35,13 @@ _POLICY_SECONDS = 10.0
 class Terms:
     """Makes terms: everything that outlives one is here."""
 
-    def __init__(self, api: Api, settings: OperatorSettings, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, api: Api, lease_api: Api, settings: OperatorSettings, clock: Clock, metrics: Metrics) -> None:
         self._api = api
         self._settings = settings
         self._metrics = metrics
         self._clock = clock
         self._keepers: Keepers | None = None
-        self.election = Election(api, settings, clock)
+        self.election = Election(lease_api, settings, clock)
         self._announcer = Announcer(api, settings.holder, metrics, clock)
         self.policy = PolicySource(api, settings.namespace, self._announcer, metrics)
         metrics.leader.set_function(lambda: self.election.is_leading)

@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -34,6 +35,8 @@ class PodWatch:
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
+        self._events: deque[tuple[str | None, Pod]] = deque()
+        self._is_woken = False
         self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
 
@@ -90,13 +93,36 @@ class PodWatch:
         except msgspec.ValidationError as error:
             _log.warning("unreadable pod", extra={"error": str(error)})
             return
-        self._loop.call_soon_threadsafe(self._on_event, event_type, pod)
+        self._events.append((event_type, pod))
+        # One wake-up for all that came meanwhile: each costs both threads a system call and the interpreter's lock.
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._is_woken = False
+        while self._events:
+            self._on_event(*self._events.popleft())
+
+
+class _NoDiffs(kopf.DiffBaseStorage):
+    """Without this, kopf makes a deep copy of each pod at each event, to compare it with what it never stored."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:  # noqa: ARG002 - kopf's interface
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:  # noqa: ARG002 - kopf's interface
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        pass
 
 
 def _kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.watching.label_selectors["", "v1", "pods"] = keys.SOFT_EVICTION
     settings.posting.enabled = False
+    settings.persistence.diffbase_storage = _NoDiffs()
     settings.scanning.disabled = True
     settings.process.ultimate_exiting_timeout = None
     settings.networking.request_timeout = 60
