@@ -81,9 +81,13 @@ class World:
         """Start one of Reprieve's programs; return when it does its work."""
         self.programs.start(name)
         self.programs.wait_until_ready(name, tick)
+        log = self.programs.log(name)
         if name == WEBHOOKS:
-            late = f"the API server does not reach the webhooks, see {self.programs.log(WEBHOOKS)}"
-            _wait_until(self.is_guarded, EFFECTIVE_SECONDS, UnreachableError(late))
+            late: ClusterError = UnreachableError(f"the API server does not reach the webhooks, see {log}")
+            _wait_until(self.is_guarded, EFFECTIVE_SECONDS, late)
+        else:
+            late = ClusterError(f"the operator does not get the lease, see {log}")
+            _wait_until(self._leads, EFFECTIVE_SECONDS, late)
 
     @contextlib.contextmanager
     def without(self, name: str) -> Iterator[None]:
@@ -93,6 +97,9 @@ class World:
             yield
         finally:
             self.start(name)
+
+    def _leads(self) -> bool:
+        return "\nreprieve_leader 1.0\n" in self.programs.read(OPERATOR, "/metrics")
 
     def _present(self, names: tuple[str, ...]) -> bool:
         items = self.kubectl.get("namespaces", "-l", SELECTOR)["items"]

@@ -33,7 +33,7 @@ def tell(world: World, narrator: Narrator) -> str:
         )
         world.start(OPERATOR)
         narrator.say(
-            f"Another operator is started (pid {world.programs.pid(OPERATOR)}). Once the lease of the first has run out, it "
+            f"Another operator is started (pid {world.programs.pid(OPERATOR)}). When the lease of the first has run out, it "
             "reads on the pod where the victim was, and asks the workload how far it is."
         )
         victim.wait_until_gone(scene, POD)
