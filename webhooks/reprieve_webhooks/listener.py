@@ -6,6 +6,7 @@ There are five fixed paths: looking them up in a dictionary instead of an `Appli
 
 import asyncio
 import ssl
+from typing import Any
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -18,10 +19,50 @@ _LINGERING_SECONDS = 0.5
 """For the rest of a request that was refused half read: a client that still sends would see a reset, not the answer."""
 _CLOSING_SECONDS = 5.0
 """For the last answers under way, once the port is closed."""
+_IDLE_SECONDS = 120.0
+"""For a connection on which no whole request head comes. API servers give theirs up after 90 s, so never meet this."""
+MAX_CONNECTIONS = 1000
+"""Each takes some 45 KB, idle or not: 45 MB in all. API servers need a few."""
+
+
+class _BoundedServer(web.Server):
+    """Closes the connection that was unused for longest where there are too many.
+
+    Without this, any pod that opens connections and says nothing takes all the memory there is, and while no webhook
+    answers, objects are admitted unchecked.
+    """
+
+    def __init__(self, *args: Any, max_connections: int, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._max_connections = max_connections
+        self._by_last_use: dict[RequestHandler, None] = {}
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._by_last_use[handler] = None
+        if len(self._by_last_use) > self._max_connections:
+            longest_unused = next(iter(self._by_last_use))
+            del self._by_last_use[longest_unused]
+            longest_unused.force_close()
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        self._by_last_use.pop(handler, None)
+        super().connection_lost(handler, exc)
+
+    def is_used(self, handler: RequestHandler) -> None:
+        """Note a request on a connection."""
+        if self._by_last_use.pop(handler, handler) is None:
+            self._by_last_use[handler] = None
 
 
 async def listen(
-    webhooks: Webhooks, context: ssl.SSLContext, *, address: str, port: int, max_review_bytes: int
+    webhooks: Webhooks,
+    context: ssl.SSLContext,
+    *,
+    address: str,
+    port: int,
+    max_review_bytes: int,
+    max_connections: int = MAX_CONNECTIONS,
 ) -> web.ServerRunner:
     """Open the port; `cleanup()` of the result closes it after the last answer."""
 
@@ -33,15 +74,18 @@ async def listen(
         task: "asyncio.Task[None]",
     ) -> web.BaseRequest:
         loop = asyncio.get_running_loop()
+        server.is_used(protocol)
         return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=max_review_bytes)
 
     # Compressed bodies stay compressed, and so are no JSON: nobody sends them but as a bomb.
-    server = web.Server(
+    server = _BoundedServer(
         webhooks.respond,
         request_factory=make_request,
         access_log=None,
         auto_decompress=False,
         lingering_time=_LINGERING_SECONDS,
+        keepalive_timeout=_IDLE_SECONDS,
+        max_connections=max_connections,
     )
     runner = web.ServerRunner(server, shutdown_timeout=_CLOSING_SECONDS)
     await runner.setup()

@@ -1,0 +1,96 @@
+"""Connections cost memory, and anybody in the cluster may open them: there is a limit, and it never shuts out a caller."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest_asyncio
+
+from reprieve_testing.reviews import RunningServer, running_server, trusting
+from reprieve_webhooks import listener
+
+MOST = 3
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Port:
+    """A second port of a running server, with room for few connections."""
+
+    def __init__(self, server: RunningServer, number: int) -> None:
+        self._server, self._number = server, number
+        self._opened: list[asyncio.StreamWriter] = []
+
+    async def connect(self) -> Connection:
+        connection = await asyncio.open_connection(
+            "127.0.0.1", self._number, ssl=trusting(self._server.ca), server_hostname="127.0.0.1"
+        )
+        self._opened.append(connection[1])
+        return connection
+
+    async def status(self) -> int:
+        connector = aiohttp.TCPConnector(ssl=trusting(self._server.ca))
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.get(f"https://127.0.0.1:{self._number}/healthz") as reply,
+        ):
+            return reply.status
+
+    def close(self) -> None:
+        for writer in self._opened:
+            writer.transport.abort()
+
+
+@pytest_asyncio.fixture
+async def port() -> AsyncIterator[Port]:
+    async with running_server() as server:
+        runner = await listener.listen(
+            server.webhooks,
+            server.serving.listener,
+            address="127.0.0.1",
+            port=0,
+            max_review_bytes=1000,
+            max_connections=MOST,
+        )
+        opened = Port(server, runner.addresses[0][1])
+        try:
+            yield opened
+        finally:
+            opened.close()
+            await runner.cleanup()
+
+
+async def is_closed(connection: Connection) -> bool:
+    async with asyncio.timeout(5):
+        return await connection[0].read(1) == b""
+
+
+async def ask(connection: Connection) -> bytes:
+    reader, writer = connection
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(5):
+        head = await reader.readuntil(b"\r\n\r\n")
+        return head + await reader.readexactly(3)
+
+
+async def test_silent_connections_give_way_to_new_ones(port: Port) -> None:
+    silent = [await port.connect() for _ in range(MOST + 2)]
+    assert [await is_closed(connection) for connection in silent[:2]] == [True, True]
+    assert await port.status() == 200
+
+
+async def test_a_connection_in_use_outlives_silent_ones_that_are_younger(port: Port) -> None:
+    used, silent = await port.connect(), await port.connect()
+    for _ in range(MOST):
+        assert (await ask(used)).endswith(b"ok\n")
+        await port.connect()
+    assert await is_closed(silent)
+    assert (await ask(used)).endswith(b"ok\n")
+
+
+async def test_half_a_head_is_no_use(port: Port) -> None:
+    slow = await port.connect()
+    slow[1].write(b"GET /healthz HTTP/1.1\r\n")
+    for _ in range(MOST):
+        slow[1].write(b"X-Half: x\r\n")
+        await port.connect()
+    assert await is_closed(slow)
