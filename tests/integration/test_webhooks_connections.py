@@ -61,7 +61,10 @@ async def port() -> AsyncIterator[Port]:
 
 async def is_closed(connection: Connection) -> bool:
     async with asyncio.timeout(5):
-        return await connection[0].read(1) == b""
+        try:
+            return await connection[0].read(1) == b""
+        except ConnectionResetError:
+            return True
 
 
 async def ask(connection: Connection) -> bytes:

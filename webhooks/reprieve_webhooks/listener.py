@@ -43,7 +43,9 @@ class _BoundedServer(web.Server):
         if len(self._by_last_use) > self._max_connections:
             longest_unused = next(iter(self._by_last_use))
             del self._by_last_use[longest_unused]
-            longest_unused.force_close()
+            if longest_unused.transport is not None:
+                # Not `close`: TLS would wait half a minute for a farewell that this one does not send.
+                longest_unused.transport.abort()
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         self._by_last_use.pop(handler, None)
