@@ -46,8 +46,8 @@ class Case:
 
 
 GOOD = json.dumps(a_review(a_pod())).encode()
-DEEP = 100_000
-"""Deeper than any Python reads: 3.11 gives up at 1,000, later ones at 10,000 and more."""
+DEEP = 20_000
+"""Deeper than Python reads: 3.11 gives up at 1,000, later ones at 10,000."""
 CASES = {
     "nothing": Case(b"", "not JSON"),
     "half a document": Case(GOOD[: len(GOOD) // 2], "not JSON"),
@@ -164,7 +164,7 @@ async def test_tls_below_1_2_is_refused(server: RunningServer):
         warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version = ssl.TLSVersion.TLSv1
         context.maximum_version = ssl.TLSVersion.TLSv1_1
-    with pytest.raises(ssl.SSLError):
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):  # OpenSSL 3.0 and later ones tell it differently
         await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
 
 
