@@ -37,7 +37,7 @@ demo-down: setup ## remove what `make demo` left running
 
 .PHONY: test
 test: setup binaries check ## run every check and test: unit, contract, integration, cluster
-	@$(BIN)/coverage run -m pytest tests
+	@$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/cluster
 	@$(BIN)/coverage report
 
 .PHONY: test-fast
