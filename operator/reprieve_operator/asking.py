@@ -5,6 +5,7 @@ Calls run beside the keeper, so that a slow workload never delays a cancellation
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Callable
 from datetime import datetime
@@ -19,6 +20,8 @@ from .clock import Clock
 from .dialogue import Knowledge
 from .hints import Heard, HintLine, Reply
 from .settings import OperatorSettings
+
+_log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS = 0.25
 _LEAST_CALL_SECONDS = 1.0
@@ -112,6 +115,7 @@ class Asking:
         self._call = None
         reply = call.result()
         assert self._knowledge is not None
+        _log.debug("workload replied", extra={"heard": reply.heard.name, "detail": reply.detail or reply.complaint})
         self._knowledge = dialogue.learn(self._knowledge, reply.heard)
         self._next_at = self._clock.monotonic() + self._pause(reply)
         self.answer = reply.answer or self.answer

@@ -68,13 +68,13 @@ class Effects:
                 body["metadata"]["finalizers"] = [*(pod.metadata.finalizers or ()), keys.CLEANUP_FINALIZER]
         return await self._patch(pod.metadata, body)
 
-    async def write_finished(self, pod: Pod, state: Eviction) -> None:
+    async def write_finished(self, pod: Pod, state: Eviction) -> Pod:
         """Write the last state of a pod that ended by itself, and let go of it."""
         body = _state(state)
         _let_go(pod.metadata, body)
-        await self._patch(pod.metadata, body)
+        return await self._patch(pod.metadata, body)
 
-    async def write_cancelled(self, pod: Pod, state: Eviction) -> None:
+    async def write_cancelled(self, pod: Pod, state: Eviction) -> Pod:
         """Take every mark away, keep the state as a record, tell a workload that reads annotations, let go."""
         if observe.has_disruption_target(pod):
             pod = await self._write_condition(pod, {}, "False", "Reprieve: the soft eviction was cancelled")
@@ -87,7 +87,7 @@ class Effects:
         if keys.CHECKPOINT_REQUEST in annotations_of(pod.metadata):
             body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_cancelled(state.eviction_id)
         _let_go(pod.metadata, body)
-        await self._patch(pod.metadata, body)
+        return await self._patch(pod.metadata, body)
 
     async def write_disruption(self, pod: Pod, state: Eviction | None) -> Pod:
         """Write the state, where there is room for one, and the condition that Jobs read as "not the pod's fault"."""

@@ -215,9 +215,9 @@ class Keeper:
         if state.phase is Phase.TERMINATING:
             return await self._terminate(pod, state, decision)
         if state.phase is Phase.CANCELLED:
-            await effects.write_cancelled(pod, state)
+            self.see(await effects.write_cancelled(pod, state))
         elif state.phase is Phase.FINISHED:
-            await effects.write_finished(pod, state)
+            self.see(await effects.write_finished(pod, state))
         else:
             try:
                 await self._write_waiting(pod, state, begins=begins)

@@ -58,6 +58,8 @@ class PodWatch:
             _log.warning("kopf did not end in time")
 
     def _run(self) -> None:
+        # It warns that signals are not its business here, which they are not meant to be.
+        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
         try:
             kopf.run(
                 # Without this, kopf asks for the user's name, and ends where the uid has none: in most images.
@@ -121,6 +123,7 @@ class _NoDiffs(kopf.DiffBaseStorage):
 def _kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.watching.label_selectors["", "v1", "pods"] = keys.SOFT_EVICTION
+    settings.watching.chunk_size = 500
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = _NoDiffs()
     settings.scanning.disabled = True
