@@ -17,6 +17,8 @@ from .pods import Versioned, VersionedMeta
 _log = logging.getLogger(__name__)
 
 _GONE_OR_CHANGED = (404, 409)
+_PAGE = 100
+"""Pods asked for at once: each may bring 256 KiB of annotations, and a page is in memory whole."""
 
 
 class Sweep:
@@ -32,7 +34,7 @@ class Sweep:
     async def run_once(self) -> None:
         """Look at all pods; raises `ApiError`."""
         unreadable: dict[str, str] = {}
-        async for pods, _ in self._api.pages(object_path("pods"), Versioned, metadata_only=True):
+        async for pods, _ in self._api.pages(object_path("pods"), Versioned, metadata_only=True, limit=_PAGE):
             for pod in pods:
                 await self._look(pod.metadata, unreadable)
         # Those that are gone are forgotten, so that this stays as small as the number of such pods.

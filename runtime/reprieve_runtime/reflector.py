@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS = 0.2
 _LAST_RETRY_SECONDS = 15.0
 _GONE = 410
+_PAGE = 50
+"""Objects asked for at once: each may be as large as 1.5 MB, and a page is in memory whole."""
 
 
 class HasMetadata(Protocol):
@@ -91,7 +93,8 @@ class Reflector(Generic[K, V]):
     async def _list(self) -> str:
         fresh: dict[Key, V] = {}
         version = ""
-        async for items, page_version in self._api.pages(self._path, self._decode_as, params=self._params):
+        pages = self._api.pages(self._path, self._decode_as, params=self._params, limit=_PAGE)
+        async for items, page_version in pages:
             version = page_version
             fresh.update((_key(item), self._keep(item)) for item in items)
         self._items = fresh

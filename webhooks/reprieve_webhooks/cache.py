@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from reprieve_policy import ledger, namespace
+from reprieve_policy import namespace
 from reprieve_policy import settings as policy_settings
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import LEDGER, PREEMPTION_PRIORITY_CLASS
@@ -26,6 +26,7 @@ from reprieve_runtime.api import Api, ApiError, PartialObject
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.reflector import Reflector
 
+from .ledgers import Ledgers
 from .review import Request
 
 _LOG = logging.getLogger(__name__)
@@ -38,12 +39,6 @@ _NO_LEDGER: Ledger = {}
 class _ConfigMap:
     metadata: ObjectMeta
     data: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _OwnedLedger:
-    uid: str
-    ledger: Ledger
 
 
 class PriorityClasses(Mapping[str, Resource]):
@@ -105,9 +100,14 @@ class ClusterFacts:
             PolicyReader(count_policy_error).keep,
             params={"fieldSelector": f"metadata.name={config_map}"},
         )
-        self._ledgers = {
-            kind: Reflector(
-                api, object_path(resource), PartialObject, _keep_ledger, params={"labelSelector": f"{LEDGER}=true"}
+        self._ledgers = Ledgers()
+        self._owners = {
+            resource: Reflector(
+                api,
+                object_path(resource),
+                PartialObject,
+                self._ledgers.keeper_of(kind),
+                params={"labelSelector": f"{LEDGER}=true"},
             )
             for kind, resource in _OWNER_RESOURCES.items()
         }
@@ -172,19 +172,14 @@ class ClusterFacts:
 
     def _ledger_for(self, in_namespace: str, resource: Resource) -> Ledger:
         owner = controller_of(resource.metadata) if resource.kind == "Pod" else None
-        reflector = None if owner is None else self._ledgers.get(owner.kind)
-        if owner is None or reflector is None:
-            return _NO_LEDGER
-        known = reflector.items.get((in_namespace, owner.name))
-        # An owner made anew under an old name inherits nothing.
-        return known.ledger if known is not None and known.uid == owner.uid else _NO_LEDGER
+        return _NO_LEDGER if owner is None else self._ledgers.of(owner, in_namespace)
 
     def _reflectors(self) -> Mapping[str, Reflector[Any, Any]]:
         return {
             "namespaces": self._namespaces,
             "priorityclasses": self._priority_classes,
             "policy": self._policies,
-            **{_OWNER_RESOURCES[kind]: reflector for kind, reflector in self._ledgers.items()},
+            **self._owners,
         }
 
 
@@ -211,7 +206,3 @@ def _keep(resource: Resource) -> Resource:
 
 def _keep_namespace(resource: Resource) -> NamespacePolicy:
     return namespace.read_leniently(labels_of(resource.metadata), annotations_of(resource.metadata))
-
-
-def _keep_ledger(owner: PartialObject) -> _OwnedLedger:
-    return _OwnedLedger(owner.metadata.uid or "", ledger.parse(annotations_of(owner.metadata).get(LEDGER, "")))
