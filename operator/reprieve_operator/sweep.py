@@ -17,7 +17,7 @@ from .pods import Versioned, VersionedMeta
 _log = logging.getLogger(__name__)
 
 _GONE_OR_CHANGED = (404, 409)
-_PAGE = 100
+_PAGE = 50
 """Pods asked for at once: each may bring 256 KiB of annotations, and a page is in memory whole."""
 
 

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS = 0.2
 _LAST_RETRY_SECONDS = 15.0
 _GONE = 410
-_PAGE = 50
+_PAGE = 20
 """Objects asked for at once: each may be as large as 1.5 MB, and a page is in memory whole."""
 
 
