@@ -117,7 +117,7 @@ class Effects:
 
     async def request_eviction(self, metadata: VersionedMeta) -> None:
         """Give a mark in another dialect our label; the watch takes it from there."""
-        await self._patch(metadata, {"metadata": {"labels": {keys.SOFT_EVICTION: mark.REQUESTED}}})
+        await self._patch(metadata, {"metadata": {"labels": {keys.SOFT_EVICTION: mark.MARKED}}})
 
     async def patch_owner(self, path: str, metadata: VersionedMeta, changes: Mapping[str, object]) -> None:
         """Change the metadata of the controller that will replace a victim."""

@@ -30,8 +30,10 @@ def is_alive(state: Eviction | None) -> bool:
 
 
 def is_requested(metadata: VersionedMeta) -> bool:
-    """True where our label asks for an eviction."""
-    return labels_of(metadata).get(keys.SOFT_EVICTION) == mark.REQUESTED
+    """True where our label asks for an eviction, or says that a mark in another dialect does, and it is still there."""
+    labels = labels_of(metadata)
+    label = labels.get(keys.SOFT_EVICTION)
+    return label == mark.REQUESTED or (label == mark.MARKED and mark.is_marked(labels, annotations_of(metadata)))
 
 
 def begin(pod: Pod, now: datetime) -> Eviction | None:
@@ -41,7 +43,8 @@ def begin(pod: Pod, now: datetime) -> Eviction | None:
     found = mark.read(labels_of(pod.metadata), annotations_of(pod.metadata))
     if not isinstance(found, mark.Mark):
         return None
-    source = Source.KOORDINATOR if _has_koordinator_mark(pod.metadata) else Source.LABEL
+    is_asked_by_label = labels_of(pod.metadata)[keys.SOFT_EVICTION] == mark.REQUESTED
+    source = Source.LABEL if is_asked_by_label else Source.KOORDINATOR
     return life.begin(found, source, pod.metadata.uid or "", now)
 
 

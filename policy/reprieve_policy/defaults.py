@@ -66,7 +66,7 @@ def _label_mark(pod: Resource, old: Resource | None) -> Iterator[Change]:
     if keys.SOFT_EVICTION in labels or not mark.is_marked(labels, annotations):
         return
     if old is None or _marks(pod) != _marks(old):
-        yield Change("labels", keys.SOFT_EVICTION, mark.REQUESTED)
+        yield Change("labels", keys.SOFT_EVICTION, mark.MARKED)
 
 
 def _marks(pod: Resource) -> tuple[str | None, str | None]:

@@ -19,6 +19,10 @@ from .verdict import Kind, Violation, annotation_path
 REQUESTED = "requested"
 """The one value of our label that a user may set."""
 
+MARKED = "marked"
+"""What Reprieve sets beside a mark in another dialect, so that the operator's watch selects the pod. It asks for nothing
+by itself: without this, a mark that was taken back before the operator saw it would leave our label behind, and evict."""
+
 MAX_TEXT = 256
 """Bytes kept of an initiator or a reason: the state must stay well below 4096 bytes."""
 

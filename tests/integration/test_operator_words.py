@@ -12,6 +12,7 @@ from reprieve_operator.announce import REASONS
 from reprieve_operator.dialogue import Knowledge
 from reprieve_operator.hints import Heard
 from reprieve_operator.pods import Pod
+from reprieve_policy import keys
 from reprieve_policy.checkpoint import HttpHint
 from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
 from reprieve_policy.life import TABLE
@@ -135,6 +136,24 @@ def test_a_mark_stands_until_it_is_taken_back(
 ) -> None:
     metadata = pod(metadata={"labels": labels, "annotations": annotations}).metadata
     assert observe.is_marked(metadata, source) is want
+
+
+KOORDINATOR = {keys.KOORDINATOR_SOFT_EVICTION: "true"}
+BEGINS = {
+    "our label asks by itself": ("requested", {}, Source.LABEL),
+    "our label asks beside a mark, and must be taken back itself": ("requested", KOORDINATOR, Source.LABEL),
+    "a mark in another dialect asks for as long as it stands": ("marked", KOORDINATOR, Source.KOORDINATOR),
+    "a mark taken back before anybody saw it evicts nobody": ("marked", {}, None),
+    "a mark that says false is none": ("marked", {keys.KOORDINATOR_SOFT_EVICTION: "false"}, None),
+    "a phase asks for nothing": ("cancelled", KOORDINATOR, None),
+}
+
+
+@pytest.mark.parametrize(("label", "annotations", "want"), BEGINS.values(), ids=BEGINS)
+def test_an_eviction_begins_where_somebody_asks(label: str, annotations: dict[str, str], want: Source | None) -> None:
+    marked = pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": annotations})
+    begun = observe.begin(marked, NOW)
+    assert (begun and begun.source) == want
 
 
 ENDED = {

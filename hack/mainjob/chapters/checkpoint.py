@@ -58,7 +58,7 @@ def _check_victim(scene: Scene, pod: str, state: Eviction, watched: tuple[Backgr
     for background in watched:
         scene.show_watched(background)
     story, facts = (background.text for background in watched)
-    promise.says(story, "requested", "hinted", "checkpointing", "terminating")
+    promise.says(story, "marked", "hinted", "checkpointing", "terminating")
     promise.says(facts, "PreemptionByReprieve", " 143")
     order = victim.deleted_at(scene, pod) - state.checkpoint.saved_at
     promise.keep(claim=order > timedelta(0), otherwise=f"{pod} was deleted before it had saved")

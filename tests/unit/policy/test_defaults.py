@@ -48,7 +48,7 @@ STAMPS = {
     keys.RESUME_FROM_CHECKPOINT: "/ckpt/4200",
     keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z",
 }
-REQUESTED = {keys.SOFT_EVICTION: "requested"}
+MARKED = {keys.SOFT_EVICTION: "marked"}
 
 CASES = {
     "a pod that says nothing gets the cluster's class": Case(
@@ -89,19 +89,19 @@ CASES = {
     ),
     "a Namespace is never changed": Case(resource=a_namespace().for_workloads("service").build()),
     "a new mark of Koordinator's gets our label, whenever it comes": Case(
-        resource=A_POD.marked_by("descheduler").build(), old=A_POD.build(), labels=REQUESTED
+        resource=A_POD.marked_by("descheduler").build(), old=A_POD.build(), labels=MARKED
     ),
-    "also at creation": Case(resource=A_POD.marked_by("descheduler").build(), labels=REQUESTED),
+    "also at creation": Case(resource=A_POD.marked_by("descheduler").build(), labels=MARKED),
     "also where enforcement is off: the mark was a right, not a rule": Case(
-        resource=A_POD.marked_by("descheduler").build(), facts=Facts(namespace=OFF), labels=REQUESTED
+        resource=A_POD.marked_by("descheduler").build(), facts=Facts(namespace=OFF), labels=MARKED
     ),
     "a mark as Koordinator's label gets it too": Case(
-        resource=A_POD.labelled(KOORDINATOR, "job2").build(), old=A_POD.build(), labels=REQUESTED
+        resource=A_POD.labelled(KOORDINATOR, "job2").build(), old=A_POD.build(), labels=MARKED
     ),
     "a mark that changes is a new one": Case(
         resource=A_POD.marked_by("descheduler", "again").build(),
         old=A_POD.marked_by("descheduler").build(),
-        labels=REQUESTED,
+        labels=MARKED,
     ),
     "an old mark whose label was taken away stays without": Case(
         resource=A_POD.marked_by("descheduler").build(), old=A_POD.marked_by("descheduler").marked().build()
