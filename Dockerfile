@@ -17,10 +17,12 @@ RUN /opt/reprieve/bin/pip install --no-cache-dir . \
 
 FROM python:3.13-slim-bookworm
 COPY --from=build /opt/reprieve /opt/reprieve
-# Compiled at build time: the root file system is read-only in the cluster.
+# Compiled at build time: the root file system is read-only in the cluster. The user below has no entry in /etc/passwd, so
+# nobody else says where its home is.
 ENV PATH=/opt/reprieve/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    PYTHONDONTWRITEBYTECODE=1
+    PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/
 # A number, so that runAsNonRoot holds without a look into /etc/passwd.
 USER 65532:65532
 # No entry point: the manifests say which of the two programs to run.

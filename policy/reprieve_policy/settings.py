@@ -1,6 +1,6 @@
 """The cluster's policy: one frozen dataclass, read from the ConfigMap `reprieve-policy`, a text for each field.
 
-Every field has a default that is safe without a ConfigMap. Koordinator's three switches keep its names.
+Every field has a default that is safe without a ConfigMap. Koordinator's switches keep its names.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,13 +17,11 @@ _MAX_DURATION = 7 * 24 * 3600
 class PolicySettings:
     """What an admin may set; see `FIELDS` for the names and readers. Durations in seconds."""
 
-    class_rule: str = preemption_class.STRICT
     default_class: int = preemption_class.DEFAULT
     default_preemptible: bool | None = None
     """`None`: nobody said, no label is written. Set by `disableDefaultPreemptiable`."""
     default_can_preempt: bool | None = None
     """`None`: nobody said. Set by `disableDefaultTriggerPreemption`."""
-    pod_should_be_deleted_when_preempted: bool = False
     max_preemption_priority_lift: int = 0
     checkpoint_timeout_seconds: int = 600
     extension_percent: int = 50
@@ -68,13 +66,6 @@ def _parse_field(key: str, text: str) -> object:
     return FIELDS[key].parse(text.strip(), path)
 
 
-def _one_of(*choices: str) -> Callable[[str, str], object]:
-    def parse_choice(text: str, path: str) -> object:
-        return text if text in choices else unsupported(path, text, choices)
-
-    return parse_choice
-
-
 def _between(lowest: int, highest: int) -> Callable[[str, str], object]:
     def parse_number(text: str, path: str) -> object:
         number = go_int.parse(text, 64)
@@ -98,11 +89,9 @@ def _negated(text: str, path: str) -> object:
 
 
 FIELDS: Mapping[str, Field] = {
-    "classRule": Field("class_rule", _one_of(*preemption_class.CLASS_RULES)),
     "defaultPreemptionClass": Field("default_class", preemption_class.parse),
     "disableDefaultPreemptiable": Field("default_preemptible", _negated),
     "disableDefaultTriggerPreemption": Field("default_can_preempt", _negated),
-    "podShouldBeDeletedWhenPreempted": Field("pod_should_be_deleted_when_preempted", koordinator.parse_boolean),
     "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", _between(0, 2_000_000_000)),
     "checkpointTimeout": Field("checkpoint_timeout_seconds", _duration),
     "extensionPercent": Field("extension_percent", _between(0, 100)),

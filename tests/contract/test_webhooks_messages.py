@@ -127,10 +127,9 @@ CASES = {
 
 CONFIG_MAPS = {
     "a setting that does not exist": {"colour": "red"},
-    "a rule that does not exist": {"classRule": "loose"},
     "a number out of range": {"extensionPercent": "101"},
     "a time that is too long": {"ceiling": "200h"},
-    "a switch that is no boolean": {"podShouldBeDeletedWhenPreempted": "yes"},
+    "a switch that is no boolean": {"disableDefaultPreemptiable": "yes"},
 }
 
 

@@ -1,5 +1,7 @@
 """The cluster's policy as a ConfigMap says it."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +11,9 @@ from reprieve_policy.settings import FIELDS, PolicySettings
 from reprieve_policy.verdict import Kind, Violation
 
 ALL = {
-    "classRule": "banded",
     "defaultPreemptionClass": "5",
     "disableDefaultPreemptiable": "true",
     "disableDefaultTriggerPreemption": "false",
-    "podShouldBeDeletedWhenPreempted": "true",
     "maxPreemptionPriorityLift": "1000",
     "checkpointTimeout": "5m",
     "extensionPercent": "25",
@@ -26,11 +26,9 @@ ALL = {
 def test_an_absent_configmap_is_the_specifications_defaults() -> None:
     found = settings.parse({})
     assert found == PolicySettings(
-        class_rule="strict",
         default_class=4,
         default_preemptible=None,
         default_can_preempt=None,
-        pod_should_be_deleted_when_preempted=False,
         max_preemption_priority_lift=0,
         checkpoint_timeout_seconds=600,
         extension_percent=50,
@@ -44,11 +42,9 @@ def test_every_field_can_be_set() -> None:
     assert set(ALL) == set(FIELDS)
     assert {field.attribute for field in FIELDS.values()} == set(PolicySettings.__dataclass_fields__)
     assert settings.parse(ALL) == PolicySettings(
-        class_rule="banded",
         default_class=5,
         default_preemptible=False,
         default_can_preempt=True,
-        pod_should_be_deleted_when_preempted=True,
         max_preemption_priority_lift=1000,
         checkpoint_timeout_seconds=300,
         extension_percent=25,
@@ -68,7 +64,6 @@ def test_space_around_a_value_is_a_configmaps_line_end() -> None:
 
 
 BAD = {
-    "an unknown rule": ("classRule", "fair", Kind.UNSUPPORTED, 'supported values: "strict", "banded"'),
     "a class out of range": ("defaultPreemptionClass", "11", Kind.INVALID, "must be between 0 and 10"),
     "a boolean that Koordinator would not read": (
         "disableDefaultPreemptiable",
@@ -106,9 +101,9 @@ def test_a_key_that_nobody_reads_is_refused() -> None:
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
-    found = settings.parse({"classRule": "fair", "ceiling": "1h", "nonsense": "", "maxDeferral": "soon"})
+    found = settings.parse({"extensionPercent": "half", "ceiling": "1h", "nonsense": "", "maxDeferral": "soon"})
     assert isinstance(found, tuple)
-    assert [violation.path for violation in found] == ["data[classRule]", "data[nonsense]", "data[maxDeferral]"]
+    assert [violation.path for violation in found] == ["data[extensionPercent]", "data[nonsense]", "data[maxDeferral]"]
 
 
 # A ConfigMap's keys are letters, digits, `-`, `_` and `.`; its values are any text.
@@ -119,3 +114,10 @@ KEYS = st.sampled_from(sorted(FIELDS)) | st.text("aZ0-_.", min_size=1, max_size=
 def test_any_configmap_is_either_a_policy_or_violations(data: dict[str, str]) -> None:
     found = settings.parse(data)
     assert isinstance(found, PolicySettings) or all(str(violation).isprintable() for violation in found)
+
+
+def test_every_setting_has_a_reader() -> None:
+    root = Path(settings.__file__).parents[2]
+    sources = [path for folder in ("policy", "operator", "webhooks") for path in (root / folder).rglob("*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources if path.name != "settings.py")
+    assert [name for name in PolicySettings.__dataclass_fields__ if f".{name}" not in text] == []
