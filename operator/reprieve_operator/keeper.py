@@ -9,18 +9,14 @@ import logging
 import random
 from dataclasses import dataclass
 
-from yarl import URL
-
 from reprieve_policy import checkpoint, keys, life
-from reprieve_policy.contract import Answer, AnswerState
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life import Decision
-from reprieve_policy.verdict import Violation
 from reprieve_runtime.api import ApiError
 
-from . import addresses, observe, story
+from . import observe, story
 from .announce import Regarding
-from .asking import Asking
+from .conversation import Conversation
 from .ending import Ending
 from .pods import Pod
 from .tools import Tools
@@ -51,7 +47,7 @@ class Keeper:
         self.phase = Phase.REQUESTED
         self._tools = tools
         self._changed = asyncio.Event()
-        self._asking = Asking(tools.line, tools.settings, tools.clock, self._changed.set)
+        self._workload = Conversation(tools, self._changed.set)
         self._ending = Ending(tools)
         self._pod: Pod | None = None
         self._must_look = False
@@ -60,7 +56,6 @@ class Keeper:
         self._deleted_version: str | None = None
         self._has_room = True
         self._unwritten: Eviction | None = None
-        self._complaint = ""
         self._failures = 0
         self._is_done = False
 
@@ -93,7 +88,7 @@ class Keeper:
                     pause = self._recover(error)
                 await self._sleep(pause)
         finally:
-            await self._asking.close()
+            await self._workload.asking.close()
 
     async def _sleep(self, seconds: float) -> None:
         if self._is_done or seconds <= 0:
@@ -116,20 +111,20 @@ class Keeper:
         self._last, self.phase = state, state.phase
         if state.phase is Phase.TERMINATING:
             return await self._terminate(pod, state)
-        answer = None if begins else self._answer(pod, state)
-        seen = observe.see(pod, state, answer, hint_was_lost=self._asking.hint_was_lost)
+        answer = None if begins else self._workload.answer(pod, state)
+        seen = observe.see(pod, state, answer, hint_was_lost=self._workload.asking.hint_was_lost)
         settings, now = self._tools.policy.current, self._tools.clock.now()
-        if self._asking_goes_on(pod, state, seen):
-            return self._ask(pod, state)
+        if self._workload.is_owed_the_last_word(pod, state, seen):
+            return self._workload.proceed(pod, state)
         decision = life.decide(state, seen, observe.plan_of(pod, settings, has_room=self._has_room), settings, now)
         if decision.moves:
             pause = await self._follow(pod, decision, begins=begins)
-            self._asking.forget_answer(answer)
+            self._workload.asking.forget_answer(answer)
             return pause
-        self._asking.forget_answer(answer)
-        if self._asking.hint_was_lost:
-            self._asking.give_up_attempts()
-        return self._ask(pod, state)
+        self._workload.asking.forget_answer(answer)
+        if self._workload.asking.hint_was_lost:
+            self._workload.asking.give_up_attempts()
+        return self._workload.proceed(pod, state)
 
     async def _observe(self) -> Pod | None:
         elapsed = self._tools.clock.monotonic() - self._looked_at
@@ -159,56 +154,6 @@ class Keeper:
         begun = observe.begin(pod, self._tools.clock.now())
         return begun or state, begun is not None
 
-    def _answer(self, pod: Pod, state: Eviction) -> Answer | None:
-        """Return what the workload says: over HTTP, else in its annotation."""
-        self._complain(pod, self._asking.complaint)
-        if self._asking.answer is not None:
-            return self._asking.answer
-        written = observe.answer_of(pod)
-        if isinstance(written, Violation):
-            self._complain(pod, f"{written.path}: {written.detail}")
-            return None
-        if written is None or written.state is AnswerState.IDLE or not written.is_about(state.eviction_id):
-            return None
-        return written
-
-    def _complain(self, pod: Pod, complaint: str) -> None:
-        if complaint and complaint != self._complaint:
-            self._complaint = complaint
-            note = f"the workload's answer cannot be read: {complaint}"
-            self._tools.announcer.announce(Regarding.pod(pod.metadata), "CheckpointAnswerUnreadable", note)
-
-    def _asking_goes_on(self, pod: Pod, state: Eviction, seen: life.Seen) -> bool:
-        """True where the deadline has come, but the workload has not had its last word yet."""
-        if not seen.is_marked or seen.is_being_deleted or seen.containers_ended or seen.answer or seen.hint_was_lost:
-            return False
-        now = self._tools.clock.now()
-        if state.deadline is None or now < state.deadline or not isinstance(self._url(pod), URL):
-            return False
-        return self._asking.is_calling or self._asking.is_last_word_due(state, now)
-
-    def _url(self, pod: Pod) -> URL | str | None:
-        """Return where the workload is called; a reason where it cannot be; `None` where it wants an annotation."""
-        hint = observe.plan_of(pod, self._tools.policy.current).hint
-        if not isinstance(hint, checkpoint.HttpHint):
-            return None
-        return addresses.hint_url(pod, hint, allow_loopback=self._tools.settings.allow_loopback_pod_ips)
-
-    def _ask(self, pod: Pod, state: Eviction) -> float:
-        """Call the workload where it is called, and return how long there is nothing else to do."""
-        resync = self._tools.settings.resync_interval_seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
-        now = self._tools.clock.now()
-        wake = life.next_wake(state)
-        until_deadline = resync if wake is None else (wake - now).total_seconds()
-        url = self._url(pod)
-        if not isinstance(url, URL) or not life.is_waiting(state.phase):
-            return max(0.01, min(resync, until_deadline))
-        request = observe.request_of(pod, state, self._tools.policy.current)
-        pause = self._asking.proceed(url, state, request, now)
-        if self._asking.is_calling:
-            return resync
-        return max(0.01, min(resync, pause, until_deadline))
-
     async def _follow(self, pod: Pod, decision: Decision, *, begins: bool) -> float:
         """Perform what was decided; only what is written is announced and counted."""
         state, effects = decision.eviction, self._tools.effects
@@ -227,15 +172,13 @@ class Keeper:
                 self._renounce_notice(pod)
                 return 0.0
             if any(move.to is Phase.HINTED for move in decision.moves):
-                self._asking.begin_attempt()
+                self._workload.asking.begin_attempt()
         self._written(pod, decision)
         return 0.0
 
     async def _write_waiting(self, pod: Pod, state: Eviction, *, begins: bool) -> None:
         """Write a phase in which the workload has time, with the request where an annotation carries it."""
-        url, request = self._url(pod), None
-        if not isinstance(url, URL):
-            request = observe.request_of(pod, state, self._tools.policy.current)
+        url, request = self._workload.url(pod), self._workload.written_request(pod, state)
         hold = self._tools.settings.cleanup_finalizer
         self.see(await self._tools.effects.write_state(pod, state, request, begins=begins, hold=hold))
         if begins and isinstance(url, str):

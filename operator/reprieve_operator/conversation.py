@@ -1,0 +1,85 @@
+"""One victim's side of the story: what its workload says, wherever it says it, and when it is asked again.
+
+Hints go over HTTP to the pod's own address, or into an annotation; answers come either way.
+"""
+
+import random
+from collections.abc import Callable
+
+from yarl import URL
+
+from reprieve_policy import checkpoint, life
+from reprieve_policy.contract import Answer, AnswerState, Request
+from reprieve_policy.eviction import Eviction
+from reprieve_policy.verdict import Violation
+
+from . import addresses, observe
+from .announce import Regarding
+from .asking import Asking
+from .pods import Pod
+from .tools import Tools
+
+_SHORTEST_PAUSE_SECONDS = 0.01
+
+
+class Conversation:
+    """Between one keeper and one workload."""
+
+    def __init__(self, tools: Tools, wake: Callable[[], None]) -> None:
+        self.asking = Asking(tools.line, tools.settings, tools.clock, wake)
+        self._tools = tools
+        self._complaint = ""
+
+    def answer(self, pod: Pod, state: Eviction) -> Answer | None:
+        """Return what the workload says: over HTTP, else in its annotation."""
+        self._complain(pod, self.asking.complaint)
+        if self.asking.answer is not None:
+            return self.asking.answer
+        written = observe.answer_of(pod)
+        if isinstance(written, Violation):
+            self._complain(pod, f"{written.path}: {written.detail}")
+            return None
+        if written is None or written.state is AnswerState.IDLE or not written.is_about(state.eviction_id):
+            return None
+        return written
+
+    def is_owed_the_last_word(self, pod: Pod, state: Eviction, seen: life.Seen) -> bool:
+        """True where the deadline has come, but the workload was not asked since."""
+        if not seen.is_marked or seen.is_being_deleted or seen.containers_ended or seen.answer or seen.hint_was_lost:
+            return False
+        now = self._tools.clock.now()
+        if state.deadline is None or now < state.deadline or not isinstance(self.url(pod), URL):
+            return False
+        return self.asking.is_calling or self.asking.is_last_word_due(state, now)
+
+    def url(self, pod: Pod) -> URL | str | None:
+        """Return where the workload is called; a reason where it cannot be; `None` where it wants an annotation."""
+        hint = observe.plan_of(pod, self._tools.policy.current).hint
+        if not isinstance(hint, checkpoint.HttpHint):
+            return None
+        return addresses.hint_url(pod, hint, allow_loopback=self._tools.settings.allow_loopback_pod_ips)
+
+    def written_request(self, pod: Pod, state: Eviction) -> Request | None:
+        """Return the request to write into the annotation; `None` where the workload is called instead."""
+        return None if isinstance(self.url(pod), URL) else observe.request_of(pod, state, self._tools.policy.current)
+
+    def proceed(self, pod: Pod, state: Eviction) -> float:
+        """Call the workload where it is called, and return how long there is nothing else to do."""
+        resync = self._tools.settings.resync_interval_seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        now = self._tools.clock.now()
+        wake = life.next_wake(state)
+        until_deadline = resync if wake is None else (wake - now).total_seconds()
+        url = self.url(pod)
+        if not isinstance(url, URL) or not life.is_waiting(state.phase):
+            return max(_SHORTEST_PAUSE_SECONDS, min(resync, until_deadline))
+        request = observe.request_of(pod, state, self._tools.policy.current)
+        pause = self.asking.proceed(url, state, request, now)
+        if self.asking.is_calling:
+            return resync
+        return max(_SHORTEST_PAUSE_SECONDS, min(resync, pause, until_deadline))
+
+    def _complain(self, pod: Pod, complaint: str) -> None:
+        if complaint and complaint != self._complaint:
+            self._complaint = complaint
+            note = f"the workload's answer cannot be read: {complaint}"
+            self._tools.announcer.announce(Regarding.pod(pod.metadata), "CheckpointAnswerUnreadable", note)
