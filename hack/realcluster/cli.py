@@ -29,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has had enough. Without this, Python complains once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # A home that cannot be written to, a full disk: the error names the file.
+        progress.say(f"hack/cluster: {error}")
+        return 1
     except KeyboardInterrupt:
         progress.say("interrupted; run the same command again to go on")
         return 130
@@ -192,6 +196,8 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
+    if not text.removeprefix("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number")
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is below zero")
