@@ -50,13 +50,13 @@ class Reply:
 class HintLine:
     """The connections to workloads, apart from those to the API server: no credentials ever come near them."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_calls: int = _MAX_CALLS) -> None:
         # Without closing each connection, a poll on one that the workload had just closed would look like a lost hint.
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         self._session = aiohttp.ClientSession(
             connector=connector, headers=_HEADERS, trust_env=False, auto_decompress=False, cookie_jar=_no_cookies()
         )
-        self._calls = asyncio.Semaphore(_MAX_CALLS)
+        self._calls = asyncio.Semaphore(max_calls)
 
     async def post(self, url: URL, request: Request, timeout_seconds: float) -> Reply:
         """Ask for a checkpoint."""
@@ -98,15 +98,26 @@ class HintLine:
         await self._session.close()
 
     async def _call(self, method: str, url: URL, body: str | None, timeout_seconds: float) -> Reply | tuple[int, bytes]:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._calls.acquire()
+        except TimeoutError:
+            # Without this, workloads that hang would keep the others from their deadlines, not only from their hints.
+            return Reply(Heard.UNSURE, detail="too many calls are under way")
+        try:
+            return await self._exchange(method, url, body, timeout_seconds)
+        finally:
+            self._calls.release()
+
+    async def _exchange(
+        self, method: str, url: URL, body: str | None, timeout_seconds: float
+    ) -> Reply | tuple[int, bytes]:
         timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=min(_CONNECT_SECONDS, timeout_seconds))
         headers = {} if body is None else {"Content-Type": "application/json"}
         try:
-            async with (
-                self._calls,
-                self._session.request(
-                    method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
-                ) as response,
-            ):
+            async with self._session.request(
+                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
                 return response.status, await _read(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return Reply(Heard.NOT_RECEIVED, detail=_sentence(error))

@@ -17,6 +17,8 @@ from .pods import Versioned, VersionedMeta
 _log = logging.getLogger(__name__)
 
 _GONE_OR_CHANGED = (404, 409)
+_THIS_POD_ONLY = (400, 403, 413, 422)
+"""What is wrong with one pod's write is no reason to leave the others unseen."""
 _PAGE = 50
 """Pods asked for at once: each may bring 256 KiB of annotations, and a page is in memory whole."""
 
@@ -46,7 +48,9 @@ class Sweep:
         try:
             await self._take_care(metadata, unreadable)
         except ApiError as error:
-            if error.status not in _GONE_OR_CHANGED:
+            if error.status in _THIS_POD_ONLY:
+                _log.error("pod passed over", extra={"pod": metadata.key, "error": str(error)})
+            elif error.status not in _GONE_OR_CHANGED:
                 raise
 
     async def _take_care(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from reprieve_operator.hints import Heard, HintLine
+from reprieve_operator.hints import Heard, HintLine, Reply
 from reprieve_policy import contract
 from reprieve_policy.contract import AnswerState, Request
 
@@ -107,6 +107,26 @@ async def test_one_that_hangs_may_have_received(line: HintLine, serve: Serve) ->
 
     reply = await line.post(await serve(hang), REQUEST, 0.2)
     assert reply.heard is Heard.UNSURE
+
+
+async def test_workloads_that_hang_keep_nobody_else_waiting_for_ever(serve: Serve) -> None:
+    is_hanging = asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        is_hanging.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    line, url = HintLine(max_calls=1), await serve(hang)
+    hanging = asyncio.create_task(line.post(url, REQUEST, 30))
+    try:
+        async with asyncio.timeout(5):
+            await is_hanging.wait()
+            reply = await line.get(url, "u-1", 0.2)
+        assert reply == Reply(Heard.UNSURE, detail="too many calls are under way")
+    finally:
+        hanging.cancel()
+        await line.close()
 
 
 async def test_the_request_is_the_contracts_document_without_credentials(line: HintLine, serve: Serve) -> None:

@@ -27,6 +27,12 @@ class Port:
         self._opened.append(connection[1])
         return connection
 
+    async def connect_in_silence(self) -> Connection:
+        """Open a connection on which TLS is never spoken."""
+        connection = await asyncio.open_connection("127.0.0.1", self._number)
+        self._opened.append(connection[1])
+        return connection
+
     async def status(self) -> int:
         connector = aiohttp.TCPConnector(ssl=trusting(self._server.ca))
         async with (
@@ -43,20 +49,21 @@ class Port:
 @pytest_asyncio.fixture
 async def port() -> AsyncIterator[Port]:
     async with running_server() as server:
-        runner = await listener.listen(
+        listening = await listener.listen(
             server.webhooks,
             server.serving.listener,
             address="127.0.0.1",
             port=0,
             max_review_bytes=1000,
             max_connections=MOST,
+            handshake_seconds=0.3,
         )
-        opened = Port(server, runner.addresses[0][1])
+        opened = Port(server, listening.number)
         try:
             yield opened
         finally:
             opened.close()
-            await runner.cleanup()
+            await listening.close()
 
 
 async def is_closed(connection: Connection) -> bool:
@@ -97,3 +104,8 @@ async def test_half_a_head_is_no_use(port: Port) -> None:
         slow[1].write(b"X-Half: x\r\n")
         await port.connect()
     assert await is_closed(slow)
+
+
+async def test_a_connection_that_never_speaks_tls_ends_by_itself(port: Port) -> None:
+    assert await is_closed(await port.connect_in_silence())
+    assert await port.status() == 200

@@ -163,9 +163,9 @@ async def running_server(
     port = await listener.listen(
         webhooks, serving.listener, address="127.0.0.1", port=0, max_review_bytes=max_review_bytes
     )
-    url = f"https://127.0.0.1:{port.addresses[0][1]}"
+    url = f"https://127.0.0.1:{port.number}"
     try:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(ca))) as session:
-            yield RunningServer(url, session, webhooks, serving, readiness, source, ca, port.cleanup)
+            yield RunningServer(url, session, webhooks, serving, readiness, source, ca, port.close)
     finally:
-        await port.cleanup()
+        await port.close()

@@ -21,6 +21,8 @@ _CLOSING_SECONDS = 5.0
 """For the last answers under way, once the port is closed."""
 _IDLE_SECONDS = 120.0
 """For a connection on which no whole request head comes. API servers give theirs up after 90 s, so never meet this."""
+_HANDSHAKE_SECONDS = 5.0
+"""For TLS to be agreed on. Until then a connection is not among those counted below, and the default is a minute."""
 MAX_CONNECTIONS = 1000
 """Each takes some 45 KB, idle or not: 45 MB in all. API servers need a few."""
 
@@ -57,6 +59,27 @@ class _BoundedServer(web.Server):
             self._by_last_use[handler] = None
 
 
+class Port:
+    """An open port."""
+
+    def __init__(self, server: web.Server, listening: asyncio.Server) -> None:
+        self._server, self._listening = server, listening
+
+    @property
+    def number(self) -> int:
+        """The port's number, where the system chose it."""
+        number: int = self._listening.sockets[0].getsockname()[1]
+        return number
+
+    async def close(self) -> None:
+        """Take no more connections, give the last answers, end the rest."""
+        self._listening.close()
+        # What has just come in is begun first, so that it counts as under way.
+        await asyncio.sleep(0)
+        self._server.pre_shutdown()
+        await self._server.shutdown(_CLOSING_SECONDS)
+
+
 async def listen(
     webhooks: Webhooks,
     context: ssl.SSLContext,
@@ -65,8 +88,9 @@ async def listen(
     port: int,
     max_review_bytes: int,
     max_connections: int = MAX_CONNECTIONS,
-) -> web.ServerRunner:
-    """Open the port; `cleanup()` of the result closes it after the last answer."""
+    handshake_seconds: float = _HANDSHAKE_SECONDS,
+) -> Port:
+    """Open the port."""
 
     def make_request(
         message: RawRequestMessage,
@@ -89,7 +113,8 @@ async def listen(
         keepalive_timeout=_IDLE_SECONDS,
         max_connections=max_connections,
     )
-    runner = web.ServerRunner(server, shutdown_timeout=_CLOSING_SECONDS)
-    await runner.setup()
-    await web.TCPSite(runner, address or None, port, ssl_context=context, backlog=1024).start()
-    return runner
+    # Not `web.TCPSite`, which has no word for the handshake's time.
+    listening = await asyncio.get_running_loop().create_server(
+        server, address or None, port, ssl=context, backlog=1024, ssl_handshake_timeout=handshake_seconds
+    )
+    return Port(server, listening)

@@ -106,7 +106,7 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
             _LOG.info("listening", extra={"address": settings.listen_address, "port": settings.listen_port})
             await stopped.wait()
             await _drain(program.webhooks, stopped, settings.drain_seconds)
-            await open_port.cleanup()
+            await open_port.close()
             for task in background:
                 task.cancel()
     finally:
