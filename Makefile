@@ -20,7 +20,8 @@ $(VENV)/.installed: pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "setup: needs Python 3.11 or later with its venv module (on Debian: apt install python3-venv)" >&2; exit 1; fi
 	@echo "setup: installing Reprieve and its tools into $(VENV) (about a minute the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]' || { \
+		echo "setup: pip could not install what pyproject.toml names; does it reach a package index?" >&2; exit 1; }
 	@touch $@
 
 .PHONY: binaries

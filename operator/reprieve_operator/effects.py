@@ -94,8 +94,8 @@ class Effects:
         metadata = {} if state is None else _state(state)["metadata"]
         return await self._write_condition(pod, metadata, "True", _DISRUPTION_MESSAGE)
 
-    async def delete(self, pod: Pod, state: Eviction) -> None:
-        """Delete this very pod with the grace that was chosen; one that is gone is what was wanted."""
+    async def delete(self, pod: Pod, state: Eviction) -> bool:
+        """Delete this very pod with the grace that was chosen; `False` where somebody else was quicker."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -108,6 +108,8 @@ class Effects:
         except ApiError as error:
             if error.status not in (_NOT_FOUND, _CONFLICT):
                 raise
+            return False
+        return True
 
     async def let_go(self, metadata: VersionedMeta) -> Pod:
         """Remove our finalizer; the object may go as far as we are concerned."""

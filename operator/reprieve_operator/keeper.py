@@ -196,9 +196,9 @@ class Keeper:
         marked = await self._write_end(pod, state)
         self.see(marked)
         self._written(pod, moved)
-        await self._tools.effects.delete(marked, state)
+        if await self._tools.effects.delete(marked, state):
+            self._tools.tally.deleted(marked, state)
         self._deleted_version = marked.metadata.resourceVersion
-        self._tools.tally.deleted(marked, state)
         return resync
 
     def _renounce_notice(self, pod: Pod) -> None:
