@@ -26,6 +26,7 @@ from .settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
 _CONFLICTS = (404, 409)
+_RELEASE_SECONDS = 2.0
 
 
 class NotLeading(Exception):  # noqa: N818 - a state, not an error
@@ -173,10 +174,22 @@ class Election:
 
     async def _release(self) -> None:
         """Give the lease back, so that the next replica need not wait for it to expire."""
-        lease, was_leading = self._lease, self.is_leading
-        self._renewed_at = None
-        if lease is None or not was_leading:
+        was_leading, self._renewed_at = self.is_leading, None
+        if not was_leading:
             return
+        try:
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                # The renewal that our end cut short may reach the API server at any moment, and win.
+                while not await self._give_back():
+                    pass
+        except (ApiError, TimeoutError, msgspec.MsgspecError) as error:
+            _log.warning("lease not released", extra={"error": str(error) or "timeout"})
+
+    async def _give_back(self) -> bool:
+        """Release the lease as it is now; false where it has just changed."""
+        lease = await self._read()
+        if lease is None or lease.spec.holderIdentity != self._holder:
+            return True
         spec = {
             "holderIdentity": "",
             "leaseDurationSeconds": 1,
@@ -185,10 +198,12 @@ class Election:
             "leaseTransitions": lease.spec.leaseTransitions or 0,
         }
         try:
-            async with asyncio.timeout(2):
-                await self._api.put(self._path, _document(self._settings, spec, lease.metadata.resourceVersion), Lease)
-        except (ApiError, TimeoutError, msgspec.MsgspecError) as error:
-            _log.warning("lease not released", extra={"error": str(error) or "timeout"})
+            await self._api.put(self._path, _document(self._settings, spec, lease.metadata.resourceVersion), Lease)
+        except ApiError as error:
+            if error.status in _CONFLICTS:
+                return False
+            raise
+        return True
 
 
 def _document(settings: OperatorSettings, spec: dict[str, Any], version: str = "") -> dict[str, Any]:

@@ -24,6 +24,8 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
     cluster.set_policy()
     with cluster.namespace("resume") as name:
         yield name
+        # Without this, an operator that a failed test left behind would lead in the tests after it.
+        cluster.stop_programs()
 
 
 @pytest.fixture

@@ -54,7 +54,13 @@ class Leases:
     async def _write(self, lease: Lease) -> Lease:
         if not self.gate.is_set():
             self.is_waiting.set()
-            await self.gate.wait()
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                # Whoever gives up waiting does not take the request back.
+                self.gate.set()
+                self.lease = self._next(lease)
+                raise
         self.lease = self._next(lease)
         return self.lease
 
@@ -113,6 +119,17 @@ async def test_a_free_lease_is_taken_and_given_back_at_the_end(leases: Leases, r
     assert leases.lease.spec.holderIdentity == "a"
     replica.task.cancel()
     await asyncio.wait([replica.task])
+    assert leases.lease.spec.holderIdentity == ""
+
+
+async def test_a_renewal_cut_short_by_the_end_does_not_keep_the_lease(leases: Leases, replica: Replica) -> None:
+    await replica.leads()
+    leases.gate.clear()
+    async with asyncio.timeout(5):
+        await leases.is_waiting.wait()
+    replica.task.cancel()
+    await asyncio.wait([replica.task])
+    assert leases.lease is not None
     assert leases.lease.spec.holderIdentity == ""
 
 
