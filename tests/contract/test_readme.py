@@ -7,7 +7,7 @@ from reprieve_policy import keys
 from reprieve_policy.eviction import Phase
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-TABLE = README[README.index("## Keys") : README.index("## More")]
+TABLE = README[README.index("## Keys") : README.index("## Not yet")]
 
 NOT_SHOWN = {
     keys.PREFIX,
