@@ -36,6 +36,10 @@ def operator(cluster: ClusterHandle) -> Iterator[Program]:
     assert program.stop() == 0
 
 
+def reasons(cluster: ClusterHandle, namespace: str) -> list[str]:
+    return [event["reason"] for event in cluster.kubectl.get("events", "-n", namespace)["items"]]
+
+
 def start_leader(cluster: ClusterHandle) -> Program:
     program = cluster.start_operator()
     program.wait_leading()
@@ -198,6 +202,25 @@ def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(cluster: 
         ended = cluster.wait_phase(namespace, "taken", "terminating")
     assert state(ended)["outcome"] == "overtaken"
     assert "delete" not in [entry.what for entry in cluster.audit(namespace, "taken")]
+
+
+def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(cluster: ClusterHandle, namespace: str) -> None:
+    operator = start_leader(cluster)
+    victim = cluster.create_pod(namespace, "twin", annotations=hinted_for(2))
+    with Workload(victim["status"]["podIP"], on_post=None):
+        cluster.mark(namespace, "twin")
+        cluster.wait_phase(namespace, "twin", "hinted")
+        operator.signal(signal.SIGSTOP)
+        cluster.kubectl.read("delete", "pod", "twin", "-n", namespace, "--grace-period=1")
+        twin = cluster.create_pod(namespace, "twin")
+        operator.signal(signal.SIGCONT)
+        wait_for("the victim's end is told", lambda: "SoftEvictionCompleted" in reasons(cluster, namespace))
+    now = cluster.pod(namespace, "twin")
+    assert now is not None
+    assert now["metadata"]["uid"] == twin["metadata"]["uid"] != victim["metadata"]["uid"]
+    assert "deletionTimestamp" not in now["metadata"]
+    assert "reprieve.dev/soft-eviction" not in now["metadata"].get("labels", {})
+    assert operator.stop() == 0
 
 
 def test_a_policy_that_cannot_be_read_leaves_the_last_good_one_in_force(
