@@ -8,7 +8,6 @@ import contextlib
 import logging
 import secrets
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from reprieve_policy import timestamp
@@ -117,7 +116,7 @@ class Announcer:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": f"{regarding.name[:200]}.{secrets.token_hex(8)}", "namespace": regarding.namespace},
-            "eventTime": _micro_time(self._clock.now()),
+            "eventTime": timestamp.render_micro(self._clock.now()),
             "reportingController": CONTROLLER,
             "reportingInstance": self._holder[:128],
             "action": action,
@@ -126,7 +125,3 @@ class Announcer:
             "note": note.encode()[:_MAX_NOTE].decode("utf-8", "ignore"),
             "type": kind,
         }
-
-
-def _micro_time(moment: datetime) -> str:
-    return timestamp.render(moment.replace(microsecond=moment.microsecond or 1))

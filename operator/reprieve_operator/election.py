@@ -11,7 +11,6 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -162,8 +161,8 @@ class Election:
         spec = {
             "holderIdentity": self._holder,
             "leaseDurationSeconds": self._settings.lease_duration_seconds,
-            "acquireTime": before.spec.acquireTime if is_ours and before else _micro_time(now),
-            "renewTime": _micro_time(now),
+            "acquireTime": before.spec.acquireTime if is_ours and before else timestamp.render_micro(now),
+            "renewTime": timestamp.render_micro(now),
             "leaseTransitions": transitions if is_ours or before is None else transitions + 1,
         }
         if before is None:
@@ -194,7 +193,7 @@ class Election:
             "holderIdentity": "",
             "leaseDurationSeconds": 1,
             "acquireTime": lease.spec.acquireTime,
-            "renewTime": _micro_time(self._clock.now()),
+            "renewTime": timestamp.render_micro(self._clock.now()),
             "leaseTransitions": lease.spec.leaseTransitions or 0,
         }
         try:
@@ -211,8 +210,3 @@ def _document(settings: OperatorSettings, spec: dict[str, Any], version: str = "
     if version:
         metadata["resourceVersion"] = version
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-
-
-def _micro_time(moment: datetime) -> str:
-    """Return the time as Kubernetes' MicroTime, which always has six digits of a second."""
-    return timestamp.render(moment.replace(microsecond=moment.microsecond or 1))

@@ -16,7 +16,6 @@ from .pods import Pod, VersionedMeta
 
 _log = logging.getLogger(__name__)
 
-_OWNERS = {"Job": ("jobs", "batch/"), "StatefulSet": ("statefulsets", "apps/"), "ReplicaSet": ("replicasets", "apps/")}
 _LABEL = "true"
 _NOT_FOUND = 404
 
@@ -39,12 +38,12 @@ class LedgerKeeper:
         Raises `ApiError`; 409: somebody else changed the owner, try again.
         """
         reference = controller_of(pod.metadata)
-        if reference is None or reference.kind not in _OWNERS:
+        if reference is None or reference.kind not in ledger.OWNERS:
             return
-        resource, group = _OWNERS[reference.kind]
-        if not reference.apiVersion.startswith(group):
+        kind = ledger.OWNERS[reference.kind]
+        if not reference.apiVersion.startswith(f"{kind.group}/"):
             return
-        path = object_path(resource, pod.metadata.namespace, reference.name)
+        path = object_path(kind.resource, pod.metadata.namespace, reference.name)
         owner = await self._read(path)
         if owner is None or owner.metadata.uid != reference.uid:
             _log.info("owner is gone", extra={"pod": pod.metadata.key, "owner": reference.name})

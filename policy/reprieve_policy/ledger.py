@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from . import keys, timestamp
 from . import text as texts
@@ -39,6 +40,21 @@ class Entry:
 
 
 Ledger = Mapping[str, Entry]
+
+
+class Owner(NamedTuple):
+    """A kind of controller: its API group, and the resource under which it is served."""
+
+    group: str
+    resource: str
+
+
+OWNERS: Mapping[str, Owner] = {
+    "Job": Owner("batch", "jobs"),
+    "StatefulSet": Owner("apps", "statefulsets"),
+    "ReplicaSet": Owner("apps", "replicasets"),
+}
+"""By kind, the controllers that replace their pods and whose metadata holds a ledger."""
 
 
 def slot_of(metadata: ObjectMeta, owner: OwnerReference) -> str:

@@ -22,7 +22,6 @@ _RANGE = re.compile(r"([0-9]|10)(?:-([0-9]|10))?")
 
 STRICT = "strict"
 BANDED = "banded"
-CLASS_RULES = (STRICT, BANDED)
 
 
 def parse(text: str, path: str) -> int | Violation:

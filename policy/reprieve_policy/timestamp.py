@@ -32,6 +32,11 @@ def render(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def render_micro(moment: datetime) -> str:
+    """Return `moment` as Kubernetes' MicroTime, which always has six digits of a second."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
 def _from_epoch(seconds: int) -> datetime | None:
     try:
         return _in_range(datetime.fromtimestamp(seconds, UTC))

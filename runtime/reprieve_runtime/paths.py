@@ -13,7 +13,6 @@ _GROUPS: Mapping[str, str] = {
     "leases": "/apis/coordination.k8s.io/v1",
     "priorityclasses": "/apis/scheduling.k8s.io/v1",
     "jobs": "/apis/batch/v1",
-    "deployments": "/apis/apps/v1",
     "statefulsets": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
     "mutatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",

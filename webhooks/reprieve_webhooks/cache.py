@@ -18,7 +18,7 @@ from reprieve_policy import namespace
 from reprieve_policy import settings as policy_settings
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import LEDGER, PREEMPTION_PRIORITY_CLASS
-from reprieve_policy.ledger import Ledger
+from reprieve_policy.ledger import OWNERS, Ledger
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.objects import ObjectMeta, Resource, annotations_of, controller_of, labels_of, pod_views
 from reprieve_policy.settings import PolicySettings
@@ -31,7 +31,6 @@ from .review import Request
 
 _LOG = logging.getLogger(__name__)
 _NOT_FOUND = 404
-_OWNER_RESOURCES = {"Job": "jobs", "StatefulSet": "statefulsets", "ReplicaSet": "replicasets"}
 _NO_LEDGER: Ledger = {}
 
 
@@ -102,14 +101,14 @@ class ClusterFacts:
         )
         self._ledgers = Ledgers()
         self._owners = {
-            resource: Reflector(
+            owner.resource: Reflector(
                 api,
-                object_path(resource),
+                object_path(owner.resource),
                 PartialObject,
                 self._ledgers.keeper_of(kind),
                 params={"labelSelector": f"{LEDGER}=true"},
             )
-            for kind, resource in _OWNER_RESOURCES.items()
+            for kind, owner in OWNERS.items()
         }
         self._policy_key = (own_namespace, config_map)
         self._without_policy = PolicySettings()

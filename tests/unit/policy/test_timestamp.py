@@ -63,3 +63,9 @@ def test_what_names_no_moment_is_none(value: object) -> None:
 @given(st.datetimes(max_value=datetime(8999, 12, 31), timezones=st.just(UTC)))  # noqa: DTZ001 - the zone is given beside
 def test_what_is_rendered_is_read_back(moment: datetime) -> None:
     assert timestamp.parse(timestamp.render(moment)) == moment
+
+
+@pytest.mark.parametrize("microsecond", [0, 7, 999_999])
+def test_a_micro_time_always_has_six_digits_of_a_second(microsecond: int) -> None:
+    text = timestamp.render_micro(datetime(2026, 11, 21, 12, 0, tzinfo=UTC).replace(microsecond=microsecond))
+    assert text == f"2026-11-21T12:00:00.{microsecond:06}Z"
