@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# One image for both programs. Not built by this repository's own commands, which need no container runtime: `docker build -t reprieve:0.1.0 .`
+# One image for both programs and the command line. Not built by this repository's own commands, which need no container runtime: `docker build -t reprieve:0.1.0 .`
 
 FROM python:3.13-slim-bookworm AS build
 RUN python -m venv /opt/reprieve
@@ -10,10 +10,13 @@ COPY runtime runtime
 COPY certs certs
 COPY webhooks webhooks
 COPY operator operator
+COPY cli cli
 RUN /opt/reprieve/bin/pip install --no-cache-dir . \
  && /opt/reprieve/bin/pip uninstall --yes pip \
  && /opt/reprieve/bin/reprieve-webhooks --version \
- && /opt/reprieve/bin/reprieve-operator --version
+ && /opt/reprieve/bin/reprieve-operator --version \
+ && /opt/reprieve/bin/reprieve --version \
+ && /opt/reprieve/bin/kubectl-reprieve --version
 
 FROM python:3.13-slim-bookworm
 COPY --from=build /opt/reprieve /opt/reprieve
@@ -25,5 +28,5 @@ ENV PATH=/opt/reprieve/bin:$PATH \
     HOME=/
 # A number, so that runAsNonRoot holds without a look into /etc/passwd.
 USER 65532:65532
-# No entry point: the manifests say which of the two programs to run.
+# No entry point: the manifests say which of the programs to run.
 CMD ["reprieve-webhooks", "--help"]

@@ -1,0 +1,5 @@
+"""`python -m reprieve_cli`."""
+
+from .main import main
+
+main()

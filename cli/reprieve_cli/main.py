@@ -1,0 +1,62 @@
+"""The list of commands, and nothing that any of them needs.
+
+A command is a module with a `command`, imported when it is asked for: without this, `reprieve --help` would wait for an
+HTTP client that it does not use. To add one, add a line to `COMMANDS`; a group of commands is one line too.
+"""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    """Where a command is, and one sentence for the list."""
+
+    module: str
+    help: str
+
+
+COMMANDS: Mapping[str, Entry] = {}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def __init__(self, *args: Any, entries: Mapping[str, Entry], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names in the order of the table."""
+        return list(self._entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import the command."""
+        entry = self._entries.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = importlib.import_module(entry.module).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the list without importing what it names."""
+        rows = [(name, entry.help) for name, entry in self._entries.items()]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+@click.command(cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="reprieve", message="reprieve %(version)s")
+def reprieve() -> None:
+    """Preemption with notice for Kubernetes: look at manifests and clusters with the rules that admit them."""
+
+
+def main() -> None:
+    """Run as `reprieve`, or as the plugin of kubectl that its file's name makes it."""
+    is_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
+    reprieve(prog_name="kubectl reprieve" if is_plugin else "reprieve")
