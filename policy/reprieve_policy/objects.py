@@ -37,12 +37,84 @@ class ObjectMeta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """An entry of a list of which only the name is read: a scheduling gate, a volume."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerPort:
+    """A port that a container says it listens on."""
+
+    containerPort: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeMount:
+    """Where a container sees a volume."""
+
+    name: str = ""
+    mountPath: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """What a container asks for; quantities as they were written."""
+
+    requests: Mapping[str, str | float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container, or an init container (a native sidecar where `restartPolicy` is `Always`)."""
+
+    name: str = ""
+    ports: Sequence[ContainerPort] | None = None
+    volumeMounts: Sequence[VolumeMount] | None = None
+    resources: Requirements | None = None
+    restartPolicy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeToleration:
+    """A toleration of a node's taint."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingGroup:
+    """The native PodGroup that a pod belongs to (1.36 and later)."""
+
+    podGroupName: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """The union of a pod's spec and of the specs that hold a pod template."""
 
+    # A pod's.
     priority: int | None = None
     priorityClassName: str | None = None
+    preemptionPolicy: str | None = None
+    nodeName: str | None = None
+    nodeSelector: Mapping[str, str] | None = None
+    tolerations: Sequence[NodeToleration] | None = None
+    terminationGracePeriodSeconds: int | None = None
+    containers: Sequence[Container] | None = None
+    initContainers: Sequence[Container] | None = None
+    schedulingGates: Sequence[Named] | None = None
+    schedulingGroup: SchedulingGroup | None = None
+    # A workload's.
     template: "PodTemplate | None" = None
+    jobTemplate: "JobTemplate | None" = None
+    replicas: int | None = None
+    podManagementPolicy: str | None = None
+    parallelism: int | None = None
+    completions: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +122,13 @@ class PodTemplate:
     """`spec.template` of a Deployment, Job and their like."""
 
     metadata: ObjectMeta | None = None
+    spec: Spec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTemplate:
+    """`spec.jobTemplate` of a CronJob."""
+
     spec: Spec | None = None
 
 
@@ -96,11 +175,20 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
 
 def pod_views(resource: Resource) -> Iterator[PodView]:
     """Yield the pod that `resource` is, or the templates that it makes pods from; nothing for any other kind."""
-    spec = resource.spec or _NO_SPEC
     if resource.kind == "Pod":
         metadata = resource.metadata
+        spec = resource.spec or _NO_SPEC
         yield PodView("", labels_of(metadata), annotations_of(metadata), spec, is_template=False)
-    elif spec.template is not None:
-        template = spec.template
+        return
+    for prefix, template in _templates(resource):
         labels, annotations = labels_of(template.metadata), annotations_of(template.metadata)
-        yield PodView("spec.template.", labels, annotations, template.spec or _NO_SPEC, is_template=True)
+        yield PodView(prefix, labels, annotations, template.spec or _NO_SPEC, is_template=True)
+
+
+def _templates(resource: Resource) -> Iterator[tuple[str, PodTemplate]]:
+    spec = resource.spec or _NO_SPEC
+    if spec.template is not None:
+        yield "spec.template.", spec.template
+    job = spec.jobTemplate.spec if spec.jobTemplate is not None else None
+    if job is not None and job.template is not None:
+        yield "spec.jobTemplate.spec.template.", job.template

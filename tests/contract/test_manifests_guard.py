@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys, life, mark, namespace
-from reprieve_policy.rules import TEMPLATE_KINDS
+from reprieve_policy.kinds import TEMPLATE_KINDS
 from reprieve_policy.rules.mark import _IN_TEMPLATE
 from reprieve_testing import manifests
 

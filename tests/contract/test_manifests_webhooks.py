@@ -6,7 +6,8 @@ from unittest.mock import sentinel
 import pytest
 
 from reprieve_policy import checkpoint, keys, namespace
-from reprieve_policy.rules import RULES, TEMPLATE_KINDS
+from reprieve_policy.kinds import KINDS, TEMPLATE_KINDS
+from reprieve_policy.rules import RULES
 from reprieve_policy.toleration import annotation_keys
 from reprieve_testing import manifests
 from reprieve_webhooks.metrics import Metrics
@@ -19,16 +20,7 @@ MUTATING = manifests.named("MutatingWebhookConfiguration", NAME)["webhooks"]
 VALIDATING = manifests.named("ValidatingWebhookConfiguration", NAME)["webhooks"]
 ALL = [pytest.param(webhook, id=webhook["name"]) for webhook in (*MUTATING, *VALIDATING)]
 DEPLOYMENT = manifests.named("Deployment", "reprieve-webhooks")
-KINDS = {
-    "pods": "Pod",
-    "deployments": "Deployment",
-    "statefulsets": "StatefulSet",
-    "daemonsets": "DaemonSet",
-    "replicasets": "ReplicaSet",
-    "jobs": "Job",
-    "priorityclasses": "PriorityClass",
-    "namespaces": "Namespace",
-}
+KIND_OF = {row.resource: kind for kind, row in KINDS.items()}
 ON_PODS = {
     keys.PREEMPTION_CLASS,
     keys.PREEMPTIBLE,
@@ -56,7 +48,7 @@ def conditions(found: Any) -> str:
 
 def kinds_of(webhooks: list[Any]) -> set[str]:
     resources = (name for found in webhooks for rule in found["rules"] for name in rule["resources"])
-    return {KINDS[name.partition("/")[0]] for name in resources}
+    return {KIND_OF[name.partition("/")[0]] for name in resources}
 
 
 @pytest.mark.parametrize("found", ALL)

@@ -11,7 +11,7 @@ from typing import Self
 
 from reprieve_policy import keys
 from reprieve_policy.eviction import Eviction, Phase
-from reprieve_policy.objects import ObjectMeta, OwnerReference, PodTemplate, Resource, Spec
+from reprieve_policy.objects import JobTemplate, ObjectMeta, OwnerReference, PodTemplate, Resource, Spec
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 """The moment at which a test's story begins, unless it says otherwise."""
@@ -88,7 +88,10 @@ class PodBuilder(_Builder):
             metadata=ObjectMeta(labels=self.resource.metadata.labels, annotations=self.resource.metadata.annotations),
             spec=replace(self.resource.spec or Spec(), priority=None),
         )
-        return Resource(kind=kind, metadata=ObjectMeta(name="workload"), spec=Spec(template=template))
+        spec = Spec(template=template)
+        if kind == "CronJob":
+            spec = Spec(jobTemplate=JobTemplate(spec=spec))
+        return Resource(kind=kind, metadata=ObjectMeta(name="workload"), spec=spec)
 
     def _with_spec(self, **fields: object) -> Self:
         spec = replace(self.resource.spec or Spec(), **fields)  # type: ignore[arg-type]  # named by this module only

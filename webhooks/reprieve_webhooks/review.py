@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from reprieve_policy import kinds
 from reprieve_policy.objects import Resource
 from reprieve_policy.rules import RULES
 
 API_VERSION = "admission.k8s.io/v1"
 
 _RULED_KINDS = frozenset(kind for rule in RULES for kind in rule.kinds)
-_GROUPS = {"Pod": "", "Namespace": "", "PriorityClass": "scheduling.k8s.io", "Job": "batch"}
-"""The API group of each kind with rules; `apps` for the rest. Other groups have kinds of the same names."""
 
 
 class GroupVersionKind(msgspec.Struct, gc=False):
@@ -84,7 +83,7 @@ def parse(body: bytes) -> Request | Malformed:
 def concerns_rules(request: Request) -> bool:
     """True where the object is of a kind that has rules, and there is one to judge."""
     kind = request.kind
-    is_ruled = kind.kind in _RULED_KINDS and kind.group == _GROUPS.get(kind.kind, "apps")
+    is_ruled = kind.kind in _RULED_KINDS and kinds.is_served_as(kind.kind, kind.group)
     return is_ruled and request.operation in ("CREATE", "UPDATE")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from reprieve_policy.facts import Facts
+from reprieve_policy.kinds import POD_KINDS
 from reprieve_policy.objects import Resource
 from reprieve_policy.verdict import Verdict
 
@@ -23,18 +24,15 @@ class Rule(NamedTuple):
     check: Check
 
 
-TEMPLATE_KINDS = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job"})
-"""Kinds whose `spec.template` makes pods."""
-_PODS = TEMPLATE_KINDS | {"Pod"}
 _PRIORITY_CLASSES = frozenset({"PriorityClass"})
 _NAMESPACES = frozenset({"Namespace"})
 
 RULES: tuple[Rule, ...] = (
-    Rule("preemption-class", _PODS, preemption_class.check),
-    Rule("koordinator-labels", _PODS, koordinator.check),
-    Rule("checkpoint", _PODS, checkpoint.check),
-    Rule("soft-eviction-mark", _PODS, mark.check),
-    Rule("preemption-priority", _PODS, preemption_priority.check),
+    Rule("preemption-class", POD_KINDS, preemption_class.check),
+    Rule("koordinator-labels", POD_KINDS, koordinator.check),
+    Rule("checkpoint", POD_KINDS, checkpoint.check),
+    Rule("soft-eviction-mark", POD_KINDS, mark.check),
+    Rule("preemption-priority", POD_KINDS, preemption_priority.check),
     Rule("preemption-toleration", _PRIORITY_CLASSES, priority_class.check_toleration),
     Rule("priority-class-defence", _PRIORITY_CLASSES, priority_class.check_defence),
     Rule("priority-class-default", _PRIORITY_CLASSES, priority_class.check_default_class),

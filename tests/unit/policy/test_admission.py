@@ -9,10 +9,11 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
+from reprieve_policy.kinds import TEMPLATE_KINDS
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.objects import Resource
 from reprieve_policy.preemption_class import ClassSet
-from reprieve_policy.rules import RULES, TEMPLATE_KINDS
+from reprieve_policy.rules import RULES
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Verdict
 from reprieve_testing.builders import a_namespace, a_pod, a_priority_class

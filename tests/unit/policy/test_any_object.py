@@ -27,8 +27,8 @@ from reprieve_policy.keys import (
     TOLERATION_SECONDS,
     WORKLOAD_TYPE,
 )
+from reprieve_policy.kinds import TEMPLATE_KINDS
 from reprieve_policy.objects import ObjectMeta, OwnerReference, PodTemplate, Resource, Spec
-from reprieve_policy.rules import TEMPLATE_KINDS
 
 KEYS = [
     *(PREEMPTION_CLASS, PREEMPTIBLE, CAN_PREEMPT, CHECKPOINT, CHECKPOINT_HINT, CHECKPOINT_TIMEOUT, MAX_DEFERRAL),
