@@ -7,7 +7,7 @@ import pytest
 
 from reprieve_policy import keys, life, mark, namespace
 from reprieve_policy.kinds import TEMPLATE_KINDS
-from reprieve_policy.rules.mark import _IN_TEMPLATE
+from reprieve_policy.rules.soft_eviction_mark import _IN_TEMPLATE
 from reprieve_testing import manifests
 
 POLICIES = manifests.of_kind("ValidatingAdmissionPolicy")

@@ -11,7 +11,17 @@ from reprieve_policy.kinds import POD_KINDS
 from reprieve_policy.objects import Resource
 from reprieve_policy.verdict import Verdict
 
-from . import checkpoint, koordinator, mark, namespace, preemption_class, preemption_priority, priority_class
+from . import (
+    checkpoint,
+    koordinator,
+    namespace_policy,
+    preemption_class,
+    preemption_priority,
+    preemption_toleration,
+    priority_class_default,
+    priority_class_defence,
+    soft_eviction_mark,
+)
 
 Check = Callable[[Resource, Resource | None, Facts], Verdict]
 
@@ -31,10 +41,10 @@ RULES: tuple[Rule, ...] = (
     Rule("preemption-class", POD_KINDS, preemption_class.check),
     Rule("koordinator-labels", POD_KINDS, koordinator.check),
     Rule("checkpoint", POD_KINDS, checkpoint.check),
-    Rule("soft-eviction-mark", POD_KINDS, mark.check),
+    Rule("soft-eviction-mark", POD_KINDS, soft_eviction_mark.check),
     Rule("preemption-priority", POD_KINDS, preemption_priority.check),
-    Rule("preemption-toleration", _PRIORITY_CLASSES, priority_class.check_toleration),
-    Rule("priority-class-defence", _PRIORITY_CLASSES, priority_class.check_defence),
-    Rule("priority-class-default", _PRIORITY_CLASSES, priority_class.check_default_class),
-    Rule("namespace-policy", _NAMESPACES, namespace.check),
+    Rule("preemption-toleration", _PRIORITY_CLASSES, preemption_toleration.check),
+    Rule("priority-class-defence", _PRIORITY_CLASSES, priority_class_defence.check),
+    Rule("priority-class-default", _PRIORITY_CLASSES, priority_class_default.check),
+    Rule("namespace-policy", _NAMESPACES, namespace_policy.check),
 )

@@ -1,7 +1,13 @@
 """A soft-eviction mark is readable, and stands on a pod, never in a template.
 
-A mark in a template would evict every pod that it makes, for ever. Who may set one is not decided here: the
+Checked: Koordinator's annotation is `true` or its JSON, with readable times; no template carries a mark in any dialect.
+
+Why: a mark in a template would evict every pod that it makes, for ever. Who may set one is not decided here: the
 ValidatingAdmissionPolicy in the base decides it, so that no webhook's outage opens it.
+
+Source: document 000, soft eviction; Koordinator's own parser takes nothing but JSON, though its comment allows `true`.
+
+Setting: none.
 """
 
 from reprieve_policy import mark
