@@ -5,6 +5,7 @@ No Event names the preemptor or the initiator: they may be another tenant's.
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import secrets
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 CONTROLLER = "reprieve.dev/operator"
 _WAITING_EVENTS = 2000
 _EVENTS_PER_SECOND = 50
-_FORBIDDEN = 403
+_FORBIDDEN, _CONFLICT = 403, 409
 _MAX_NOTE = 1000
 """Bytes; the API server refuses more than 1,024."""
 
@@ -78,11 +79,15 @@ class Announcer:
         self._clock = clock
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_WAITING_EVENTS)
 
-    def announce(self, regarding: Regarding, reason: str, note: str) -> None:
-        """Queue one Event; dropped where too many wait."""
+    def announce(self, regarding: Regarding, reason: str, note: str, *, once: bool = False) -> None:
+        """Queue one Event; dropped where too many wait.
+
+        `once`: what has been said of this very object in these words is not said again, by whatever replica, for as
+        long as the API server keeps the Event.
+        """
         _log.info("event", extra={"reason": reason, "object": f"{regarding.namespace}/{regarding.name}", "note": note})
         try:
-            self._queue.put_nowait(self._document(regarding, reason, note))
+            self._queue.put_nowait(self._document(regarding, reason, note, once=once))
         except asyncio.QueueFull:
             self._metrics.events_dropped.inc()
 
@@ -103,19 +108,21 @@ class Announcer:
         try:
             await self._api.post(object_path("events", document["metadata"]["namespace"]), document, dict)
         except ApiError as error:
-            # A namespace that is being deleted takes no Events.
-            level = logging.DEBUG if error.status == _FORBIDDEN else logging.WARNING
+            # A namespace that is being deleted takes no Events; one that is said once is there already.
+            level = logging.DEBUG if error.status in (_FORBIDDEN, _CONFLICT) else logging.WARNING
             _log.log(level, "event not written", extra={"error": str(error)})
 
-    def _document(self, regarding: Regarding, reason: str, note: str) -> dict[str, Any]:
+    def _document(self, regarding: Regarding, reason: str, note: str, *, once: bool) -> dict[str, Any]:
         action, kind = REASONS[reason]
+        words = f"{regarding.uid} {reason} {note}".encode()
+        suffix = hashlib.sha256(words).hexdigest()[:16] if once else secrets.token_hex(8)
         about = {"apiVersion": "v1", "kind": regarding.kind, "namespace": regarding.namespace, "name": regarding.name}
         if regarding.uid:
             about["uid"] = regarding.uid
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": f"{regarding.name[:200]}.{secrets.token_hex(8)}", "namespace": regarding.namespace},
+            "metadata": {"name": f"{regarding.name[:200]}.{suffix}", "namespace": regarding.namespace},
             "eventTime": timestamp.render_micro(self._clock.now()),
             "reportingController": CONTROLLER,
             "reportingInstance": self._holder[:128],

@@ -43,7 +43,9 @@ class Terms:
         self._keepers: Keepers | None = None
         self.election = Election(lease_api, settings, clock)
         self._announcer = Announcer(api, settings.holder, metrics, clock)
-        self.policy = PolicySource(api, settings.namespace, self._announcer, metrics)
+        self.policy = PolicySource(
+            api, settings.namespace, self._announcer, metrics, is_leading=lambda: self.election.is_leading
+        )
         metrics.leader.set_function(lambda: self.election.is_leading)
         metrics.show_victims(
             lambda: self._keepers.by_phase() if self._keepers else {},
@@ -55,6 +57,7 @@ class Terms:
         # Without the admin's policy, the first victims after a start would get the defaults.
         with contextlib.suppress(TimeoutError):
             await self.policy.reflector.wait_synced(_POLICY_SECONDS)
+        self.policy.show()
         line = HintLine()
         effects = Effects(self._api, self.election, self._metrics, self._clock)
         keepers = Keepers(

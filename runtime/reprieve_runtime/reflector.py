@@ -5,7 +5,9 @@ It outlives the API server: what was known stays readable while it is away, and 
 
 import asyncio
 import logging
+import math
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -38,18 +40,27 @@ Key = tuple[str, str]
 
 
 class Reflector(Generic[K, V]):
-    """`items` holds, by (namespace or "", name), what `keep` made of each object."""
+    """`items` holds, by (namespace or "", name), what `keep` made of each object; `forget` hears of those that are gone."""
 
     def __init__(
-        self, api: Api, path: str, decode_as: type[K], keep: Callable[[K], V], *, params: Params | None = None
+        self,
+        api: Api,
+        path: str,
+        decode_as: type[K],
+        keep: Callable[[K], V],
+        *,
+        forget: Callable[[Key], None] = lambda _: None,
+        params: Params | None = None,
     ) -> None:
         self._api = api
         self._path = path
         self._decode_as = decode_as
         self._keep = keep
+        self._forget = forget
         self._params = params
         self._synced = asyncio.Event()
         self._items: dict[Key, V] = {}
+        self._heard_at = -math.inf
 
     @property
     def items(self) -> Mapping[Key, V]:
@@ -60,6 +71,14 @@ class Reflector(Generic[K, V]):
     def is_synced(self) -> bool:
         """True once the whole collection was listed."""
         return self._synced.is_set()
+
+    @property
+    def age_seconds(self) -> float:
+        """Since the API server last said anything of this collection; infinite before the first complete list.
+
+        Bookmarks come once a minute where nothing changes, and a watch that is silent for longer is begun anew.
+        """
+        return time.monotonic() - self._heard_at
 
     async def wait_synced(self, timeout_seconds: float) -> None:
         """Wait for the first complete list; raises `TimeoutError`."""
@@ -97,7 +116,11 @@ class Reflector(Generic[K, V]):
         async for items, page_version in pages:
             version = page_version
             fresh.update((_key(item), self._keep(item)) for item in items)
+        gone = self._items.keys() - fresh.keys()
         self._items = fresh
+        for key in gone:
+            self._forget(key)
+        self._heard_at = time.monotonic()
         self._synced.set()
         return version
 
@@ -105,8 +128,10 @@ class Reflector(Generic[K, V]):
         events = self._api.watch(self._path, self._decode_as, resource_version=version, params=self._params)
         async for event in events:
             version = event.resource_version or version
+            self._heard_at = time.monotonic()
             if event.type == "DELETED":
                 self._items.pop(_key(event.object), None)
+                self._forget(_key(event.object))
             elif event.type != "BOOKMARK":
                 self._items[_key(event.object)] = self._keep(event.object)
         return version

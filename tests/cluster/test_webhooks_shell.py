@@ -23,6 +23,7 @@ from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.policy_map import PolicyMap
 from reprieve_testing.cluster import ClusterHandle
 from reprieve_webhooks.cache import ClusterFacts
 from reprieve_webhooks.review import GroupVersionKind, Request
@@ -54,12 +55,10 @@ class Watched:
 
     def __init__(self, api: Api, namespace: str) -> None:
         self.refused = 0
-        self.facts = ClusterFacts(
-            api, namespace, CONFIG_MAP, lookup_timeout_seconds=5.0, count_policy_error=self._count
-        )
+        self.facts = ClusterFacts(api, namespace, CONFIG_MAP, lookup_timeout_seconds=5.0, show_policy=self._show)
 
-    def _count(self) -> None:
-        self.refused += 1
+    def _show(self, policy: PolicyMap) -> None:
+        self.refused += not policy.in_force.is_as_written
 
     async def is_synced(self) -> bool:
         return self.facts.is_synced
@@ -112,14 +111,14 @@ def a_document(kind: str, name: str, api_version: str = "v1", **fields: Any) -> 
 
 async def test_what_no_watch_has_seen_is_read_once_and_right(api: Api, cluster: ClusterHandle, namespace: str) -> None:
     sensitive = {keys.WORKLOAD_TYPE: "sensitive"}
-    await apply(cluster, a_document("Namespace", namespace, metadata={"annotations": sensitive}))
     priority_class = a_document("PriorityClass", f"{namespace}-defence", "scheduling.k8s.io/v1", value=7)
-    await apply(cluster, priority_class)
-    # Its watches never run: whatever it knows, it has just asked for.
-    blind = Watched(api, namespace)
-
-    pod = a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: f"{namespace}-defence"})
-    facts = await blind.of(pod, namespace)
+    async with watching(api, namespace) as blind:
+        pass
+    # Its watches have ended: whatever it knows of these, it has just asked for.
+    with cluster.namespace("unseen") as unseen:
+        await apply(cluster, a_document("Namespace", unseen, metadata={"annotations": sensitive}), priority_class)
+        pod = a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: f"{namespace}-defence"})
+        facts = await blind.of(pod, unseen)
 
     assert facts.namespace.is_sensitive
     assert facts.priority_classes[f"{namespace}-defence"].value == 7
@@ -129,7 +128,8 @@ async def test_what_no_watch_has_seen_is_read_once_and_right(api: Api, cluster: 
 async def test_a_priority_class_of_any_name_that_is_not_there_is_just_not_there(
     api: Api, namespace: str, name: str
 ) -> None:
-    facts = await Watched(api, namespace).of(a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: name}), namespace)
+    async with watching(api, namespace) as watched:
+        facts = await watched.of(a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: name}), namespace)
 
     assert facts.priority_classes.get(name) is None
 

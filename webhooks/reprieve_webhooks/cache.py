@@ -1,43 +1,31 @@
 """Cluster knowledge kept by watches, and one read of the API server for what no watch has seen yet.
 
-Facts are as old as a watch is behind, which is milliseconds where all is well. A Namespace or PriorityClass that is new to
-us is read once, so that the first pod of a new Namespace is already judged by its policy. What cannot be read then is
-not guessed: the review fails and the `failurePolicy` decides.
+Facts are as old as a watch is behind: milliseconds where all is well, and as long as the API server is away where it is;
+what was known holds meanwhile. A Namespace or PriorityClass that is new to us is read once, so that the first pod of a
+new Namespace is already judged by its policy. What cannot be known is not guessed, also not before the first complete
+lists: the review fails and the `failurePolicy` decides.
 """
 
 import asyncio
-import logging
-import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from reprieve_policy import namespace
-from reprieve_policy import settings as policy_settings
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import LEDGER, PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.ledger import OWNERS, Ledger
 from reprieve_policy.namespace import NamespacePolicy
-from reprieve_policy.objects import ObjectMeta, Resource, annotations_of, controller_of, labels_of, pod_views
-from reprieve_policy.settings import PolicySettings
+from reprieve_policy.objects import Resource, annotations_of, controller_of, labels_of, pod_views
 from reprieve_runtime.api import Api, ApiError, PartialObject
 from reprieve_runtime.paths import object_path
+from reprieve_runtime.policy_map import PolicyMap
 from reprieve_runtime.reflector import Reflector
 
 from .ledgers import Ledgers
+from .lookups import Lookups
 from .review import Request
 
-_LOG = logging.getLogger(__name__)
-_NOT_FOUND = 404
 _NO_LEDGER: Ledger = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ConfigMap:
-    metadata: ObjectMeta
-    data: Mapping[str, str] | None = None
 
 
 class PriorityClasses(Mapping[str, Resource]):
@@ -56,25 +44,6 @@ class PriorityClasses(Mapping[str, Resource]):
         return len(self._reflector.items)
 
 
-class PolicyReader:
-    """Reads the ConfigMap; one that cannot be read leaves the last good one in force."""
-
-    def __init__(self, count_error: Callable[[], None]) -> None:
-        self._count_error = count_error
-        self._last_good = PolicySettings()
-
-    def keep(self, config_map: _ConfigMap) -> PolicySettings:
-        """Return the settings that hold with this ConfigMap."""
-        parsed = policy_settings.parse(config_map.data or {})
-        if isinstance(parsed, PolicySettings):
-            self._last_good = parsed
-        else:
-            self._count_error()
-            reasons = [str(violation) for violation in parsed]
-            _LOG.error("policy ConfigMap refused, the last good one stays in force", extra={"reasons": reasons})
-        return self._last_good
-
-
 class ClusterFacts:
     """The `FactsSource` of a running cluster."""
 
@@ -85,20 +54,14 @@ class ClusterFacts:
         config_map: str,
         *,
         lookup_timeout_seconds: float,
-        count_policy_error: Callable[[], None],
+        show_policy: Callable[[PolicyMap], None] = lambda _: None,
     ) -> None:
-        self._api = api
-        self._lookup_timeout_seconds = lookup_timeout_seconds
+        self._patience_seconds = lookup_timeout_seconds
+        self._lookups = Lookups(api, timeout_seconds=lookup_timeout_seconds)
         self._namespaces = Reflector(api, object_path("namespaces"), Resource, _keep_namespace)
         self._priority_classes = Reflector(api, object_path("priorityclasses"), Resource, _keep)
         self._by_name = PriorityClasses(self._priority_classes)
-        self._policies = Reflector(
-            api,
-            object_path("configmaps", own_namespace),
-            _ConfigMap,
-            PolicyReader(count_policy_error).keep,
-            params={"fieldSelector": f"metadata.name={config_map}"},
-        )
+        self._policy = PolicyMap(api, own_namespace, config_map, on_change=show_policy)
         self._ledgers = Ledgers()
         self._owners = {
             owner.resource: Reflector(
@@ -110,8 +73,7 @@ class ClusterFacts:
             )
             for kind, owner in OWNERS.items()
         }
-        self._policy_key = (own_namespace, config_map)
-        self._without_policy = PolicySettings()
+        self._is_complete = False
 
     @property
     def is_synced(self) -> bool:
@@ -123,6 +85,10 @@ class ClusterFacts:
         """Return the collections that have not been listed yet."""
         return tuple(name for name, reflector in self._reflectors().items() if not reflector.is_synced)
 
+    def ages(self) -> Mapping[str, float]:
+        """Return, by collection, the seconds since the API server last said anything of it."""
+        return {name: reflector.age_seconds for name, reflector in self._reflectors().items()}
+
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -132,10 +98,12 @@ class ClusterFacts:
     async def facts_for(self, request: Request, resource: Resource) -> Facts:
         """Return the facts for one review; `ApiError` where one had to be read and could not."""
         # Only what is missing is waited for: this runs in every review, and nearly always all is known.
+        if not self._is_complete:
+            await self._wait_complete()
         policy = self._known_policy(request, resource)
         unknown = self._unknown_priority_classes(resource)
         return Facts(
-            settings=self._policies.items.get(self._policy_key, self._without_policy),
+            settings=self._policy.current,
             namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
             priority_classes=await self._look_up_priority_classes(unknown) if unknown else self._by_name,
             owner_ledger=self._ledger_for(request.namespace, resource),
@@ -148,26 +116,27 @@ class ClusterFacts:
             return _UNSAID
         return self._namespaces.items.get(("", request.namespace))
 
+    async def _wait_complete(self) -> None:
+        """Wait a little for the first complete lists: of half of them, what is not there yet would seem not to exist."""
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                for reflector in self._reflectors().values():
+                    await reflector.wait_synced(self._patience_seconds)
+        except TimeoutError:
+            raise ApiError(0, "NotListed", f"not listed yet: {', '.join(self.unsynced)}") from None
+        self._is_complete = True
+
     async def _look_up_policy(self, name: str) -> NamespacePolicy:
-        found = await self._look_up(object_path("namespaces", name=name))
+        found = await self._lookups.find("namespaces", name)
         return _UNSAID if found is None else _keep_namespace(found)
 
     def _unknown_priority_classes(self, resource: Resource) -> list[str]:
         known = self._priority_classes.items
-        return [name for name in _priority_class_names(resource) if ("", name) not in known and _IS_NAME(name)]
+        return [name for name in _priority_class_names(resource) if ("", name) not in known]
 
     async def _look_up_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
-        found = {name: await self._look_up(object_path("priorityclasses", name=name)) for name in names}
+        found = {name: await self._lookups.find("priorityclasses", name) for name in names}
         return {**self._by_name, **{name: item for name, item in found.items() if item is not None}}
-
-    async def _look_up(self, path: str) -> Resource | None:
-        try:
-            text = await self._api.request("GET", path, timeout_seconds=self._lookup_timeout_seconds)
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
-        return msgspec.json.decode(text, type=Resource)
 
     def _ledger_for(self, in_namespace: str, resource: Resource) -> Ledger:
         owner = controller_of(resource.metadata) if resource.kind == "Pod" else None
@@ -177,14 +146,12 @@ class ClusterFacts:
         return {
             "namespaces": self._namespaces,
             "priorityclasses": self._priority_classes,
-            "policy": self._policies,
+            "policy": self._policy.reflector,
             **self._owners,
         }
 
 
 _UNSAID = NamespacePolicy()
-_IS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
-"""What can be the name of an object. Users write it: without this, `..` would ask for another path."""
 
 
 def _priority_class_names(resource: Resource) -> Iterator[str]:

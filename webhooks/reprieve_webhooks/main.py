@@ -67,7 +67,7 @@ class _Program:
             settings.namespace,
             settings.policy_config_map,
             lookup_timeout_seconds=settings.lookup_timeout_seconds,
-            count_policy_error=self.metrics.count_policy_error,
+            show_policy=self.metrics.show_policy,
         )
         self.certificates = _keeper(settings, names, api, self.serving, self.metrics)
         self.webhooks = Webhooks(
@@ -77,6 +77,7 @@ class _Program:
             max_review_bytes=settings.max_review_bytes,
             read_timeout_seconds=settings.read_timeout_seconds,
         )
+        self.metrics.watch_ages(self.facts.ages)
         self.metrics.watch_expiry("serving", lambda: self.serving.expires_at)
 
     def missing(self) -> tuple[str, ...]:

@@ -1,13 +1,17 @@
 """What can be seen of the webhooks from outside. No label ever names an object, a namespace or a user."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from reprieve_runtime.policy_map import PolicyMap
 
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 """Seconds. The rules take some 0.1 ms; from 1 s on, a read of the API server was waited for."""
@@ -40,6 +44,12 @@ class Metrics:
             "Policy ConfigMaps that could not be read; the last good one stayed in force.",
             registry=self._registry,
         )
+        policy_is_good = Gauge(
+            "reprieve_policy_is_good",
+            "0 while the ConfigMap cannot be read and the last good one holds.",
+            registry=self._registry,
+        )
+        policy_is_good.set(1)
         certificate_errors = Counter(
             "reprieve_certificate_errors_total",
             "Passes over the certificates that failed; the last good ones stayed in force.",
@@ -47,8 +57,19 @@ class Metrics:
         )
         self.review_counter: Callable[[str, str, str], Counter] = cache(reviews.labels)
         self.duration_of: Callable[[str], Histogram] = cache(duration.labels)
-        self.count_policy_error: Callable[[], None] = policy_errors.inc
+        self._policy_errors, self._policy_is_good = policy_errors, policy_is_good
         self.count_certificate_error: Callable[[], None] = certificate_errors.inc
+
+    def show_policy(self, policy: PolicyMap) -> None:
+        """Take in a ConfigMap that came, changed or went."""
+        is_good = policy.in_force.is_as_written
+        self._policy_is_good.set(is_good)
+        if not is_good:
+            self._policy_errors.inc()
+
+    def watch_ages(self, ages: Callable[[], Mapping[str, float]]) -> None:
+        """Show how old the facts of each collection may be."""
+        self._registry.register(_Ages(ages))
 
     def watch_expiry(self, certificate: str, expires_at: Callable[[], datetime | None]) -> None:
         """Show when a certificate ends; 0 while there is none."""
@@ -62,3 +83,19 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+class _Ages(Collector):
+    def __init__(self, ages: Callable[[], Mapping[str, float]]) -> None:
+        self._ages = ages
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """Return one gauge of few values: the collections are the program's, not the cluster's."""
+        gauge = GaugeMetricFamily(
+            "reprieve_facts_age_seconds",
+            "Since the API server last said anything of a collection; about a minute where nothing changes.",
+            labels=["collection"],
+        )
+        for collection, seconds in self._ages().items():
+            gauge.add_metric([collection], seconds)
+        return [gauge]

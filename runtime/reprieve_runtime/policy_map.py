@@ -1,0 +1,65 @@
+"""The ConfigMap with the cluster's policy, watched: the one holder of what is in force, for both programs."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from reprieve_policy.in_force import InForce, decide_in_force
+from reprieve_policy.objects import ObjectMeta
+from reprieve_policy.settings import PolicySettings
+
+from .api import Api
+from .paths import object_path
+from .reflector import Key, Reflector
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigMap:
+    """The part of one that is read."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    data: Mapping[str, str] | None = None
+
+
+class PolicyMap:
+    """Watches the ConfigMap; `current` is always usable, and `on_change` hears of each that comes or goes."""
+
+    def __init__(
+        self, api: Api, namespace: str, name: str, *, on_change: Callable[["PolicyMap"], None] = lambda _: None
+    ) -> None:
+        self.namespace, self.name = namespace, name
+        self.in_force = InForce()
+        self.uid = ""
+        """Of the ConfigMap; empty where there is none."""
+        self._on_change = on_change
+        self.reflector: Reflector[ConfigMap, None] = Reflector(
+            api,
+            object_path("configmaps", namespace),
+            ConfigMap,
+            self._take,
+            forget=self._forget,
+            params={"fieldSelector": f"metadata.name={name}"},
+        )
+
+    @property
+    def current(self) -> PolicySettings:
+        """Return the policy that holds now."""
+        return self.in_force.settings
+
+    def _take(self, found: ConfigMap) -> None:
+        self._change(found.metadata.uid or "", found.data or {})
+
+    def _forget(self, _: Key) -> None:
+        self._change("", None)
+
+    def _change(self, uid: str, data: Mapping[str, str] | None) -> None:
+        self.uid = uid
+        self.in_force = decide_in_force(self.in_force, data)
+        if self.in_force.is_as_written:
+            _log.info("policy in force", extra={"policy": str(self.current)})
+        else:
+            extra = {"reasons": self.in_force.complaint, "policy": str(self.current)}
+            _log.error("policy cannot be read, what was in force stays in force", extra=extra)
+        self._on_change(self)
