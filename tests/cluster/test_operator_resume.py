@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle, Program, wait_for
+from reprieve_testing.cluster import OPERATOR_NAMESPACE, ClusterHandle, Program, wait_for
 from reprieve_testing.workload import HINT, Workload
 
 pytestmark = pytest.mark.cluster
@@ -234,6 +234,35 @@ def test_a_policy_that_cannot_be_read_leaves_the_last_good_one_in_force(
     ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "short"))
     assert ended["metadata"]["deletionGracePeriodSeconds"] == 4
     assert operator.metric("reprieve_policy_is_good") == 0
+    cluster.kubectl.read("delete", "configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)
+    wait_for("the defaults", lambda: operator.metric("reprieve_policy_is_good") == 1)
+
+
+@pytest.mark.usefixtures("namespace")
+def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operators(
+    cluster: ClusterHandle, operator: Program
+) -> None:
+    cluster.set_policy(gracePeriodCap="soonish")
+    told = wait_for("the Event", lambda: complaints(cluster))
+    cluster.set_policy(gracePeriodCap="soonish", ceiling="30m")
+    wait_for("the second reading", lambda: operator.log.read_text().count("policy cannot be read") >= 2)
+    assert operator.stop() == 0
+    successor = cluster.start_operator()
+    successor.wait_leading()
+    wait_for("the successor's complaint", lambda: "PolicyUnreadable" in successor.log.read_text())
+    assert successor.stop() == 0  # It writes what is queued before it ends.
+
+    assert complaints(cluster) == told
+    cluster.set_policy()
+    (note,) = told
+    assert note.startswith("what was in force stays in force: data[gracePeriodCap]: must be a duration")
+
+
+def complaints(cluster: ClusterHandle) -> list[str]:
+    """Return the notes of our Events on the present ConfigMap."""
+    uid = cluster.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)["metadata"]["uid"]
+    events = cluster.kubectl.get("events.v1.events.k8s.io", "-n", OPERATOR_NAMESPACE)["items"]
+    return [event["note"] for event in events if event["regarding"].get("uid") == uid]
 
 
 def state(pod: Any) -> Any:

@@ -1,7 +1,8 @@
 """Well-formed reviews over TLS: what is refused, filled in, warned of and left alone."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -166,21 +167,57 @@ async def test_a_uid_of_any_text_comes_back_unchanged(server: RunningServer):
     assert (await server.ask("/validate", review))["uid"] == '"\\ü\n'
 
 
-async def test_a_rule_that_fails_is_500_named_in_the_log_and_the_next_review_is_answered(
-    server: RunningServer, caplog: pytest.LogCaptureFixture
+class Raising(Mapping[str, Any]):
+    """Facts that a rule trips over: whatever it asks of them, the error is its own."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __getitem__(self, key: str) -> Any:
+        raise self.error
+
+    def __iter__(self) -> Iterator[str]:
+        raise self.error
+
+    def __len__(self) -> int:
+        raise self.error
+
+
+FAULTS = (RuntimeError("broken"), RecursionError(), MemoryError(), KeyError("x"), AssertionError(), TimeoutError())
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+async def test_a_rule_that_raises_is_500_named_in_the_log_counted_and_the_next_review_is_answered(
+    server: RunningServer, caplog: pytest.LogCaptureFixture, path: str, fault: Exception
 ):
-    server.source.failure = RuntimeError("broken")
+    review = a_review(a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: "high"}))
+    server.source.facts = Facts(priority_classes=Raising(fault))
     with caplog.at_level(logging.ERROR):
-        reply = await server.session.post(server.url + "/validate", json=a_review(a_pod()))
-        assert reply.status == 500
-        text = await reply.text()
-    server.source.failure = None
+        async with server.session.post(server.url + path, json=review) as reply:
+            assert reply.status == 500
+            text = await reply.text()
+    server.source.facts = Facts()
 
     assert text == "internal error at review 705ab4f5-6393-11e8-b7cc-42010a800002; see the log\n"
-    assert [vars(record)["uid"] for record in caplog.records] == ["705ab4f5-6393-11e8-b7cc-42010a800002"]
-    assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
-    counted = 'reprieve_admission_reviews_total{kind="Pod",outcome="error",webhook="validate"} 1.0'
+    told = [(vars(record)["uid"], vars(record)["webhook"], record.exc_info is not None) for record in caplog.records]
+    assert told == [("705ab4f5-6393-11e8-b7cc-42010a800002", path[1:], True)]
+    assert (await server.ask(path, a_review(a_pod())))["allowed"] is True
+    counted = f'reprieve_admission_reviews_total{{kind="Pod",outcome="error",webhook="{path[1:]}"}} 1.0'
     assert counted in (await server.get("/metrics"))[1]
+
+
+async def test_one_review_that_fails_takes_no_other_with_it(server: RunningServer):
+    server.source.facts = Facts(priority_classes=Raising(RuntimeError("broken")))
+    failing, good = a_review(a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: "high"})), a_review(a_pod())
+    good["request"]["kind"] = {"group": "apps", "version": "v1", "kind": "Deployment"}
+
+    async def status(review: Document) -> int:
+        async with server.session.post(server.url + "/validate", json=review) as reply:
+            return reply.status
+
+    answers = await asyncio.gather(*(status(review) for review in [failing, good] * 20))
+    assert answers == [500, 200] * 20
 
 
 async def test_what_could_not_be_looked_up_is_503_and_not_guessed(

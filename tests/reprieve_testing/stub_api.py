@@ -1,0 +1,101 @@
+"""An API server of lists and watches on loopback, for what a real one cannot be made to do: hold its first list back,
+fall silent in the middle of a watch, be counted call by call.
+
+What a real one does is tested on a real one.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from reprieve_runtime.api import Api
+
+
+@dataclass
+class StubApi:
+    """Its collections by path; objects by name within them. Whatever it does not have is a 404."""
+
+    collections: dict[str, dict[str, Any]] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    """Reads by path, lists and watches apart: a watch is counted as `PATH?watch`."""
+    lists_released: asyncio.Event = field(default_factory=asyncio.Event)
+    is_failing: bool = False
+    _watches: set[asyncio.Queue[bytes | None]] = field(default_factory=set)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path
+        if "watch" in request.query:
+            self.calls[f"{path}?watch"] += 1
+            return await self._watch(request)
+        self.calls[path] += 1
+        if self.is_failing:
+            return web.json_response({"code": 500, "reason": "InternalError", "message": "failing"}, status=500)
+        collection, _, name = path.rpartition("/")
+        if collection in self.collections:
+            found = self.collections[collection].get(name)
+            missing = {"code": 404, "reason": "NotFound", "message": f"no {name}"}
+            return web.json_response(found or missing, status=200 if found else 404)
+        await self.lists_released.wait()
+        items = list(self.collections.get(path, {}).values())
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    @property
+    def open_watches(self) -> int:
+        return len(self._watches)
+
+    def send(self, kind: str, document: Any) -> None:
+        """Tell every watch of an event."""
+        line = json.dumps({"type": kind, "object": document}).encode() + b"\n"
+        for watch in self._watches:
+            watch.put_nowait(line)
+
+    def end_watches(self) -> None:
+        for watch in self._watches:
+            watch.put_nowait(None)
+
+    async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._watches.add(lines)
+        try:
+            while line := await lines.get():
+                await response.write(line)
+        finally:
+            self._watches.discard(lines)
+        return response
+
+
+@asynccontextmanager
+async def stub_api(directory: Path, **collections: Any) -> AsyncIterator[tuple[StubApi, Api]]:
+    """Serve a stub, and connect to it."""
+    stub = StubApi(**collections)
+    runner = web.ServerRunner(web.Server(stub.answer), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{runner.addresses[0][1]}")))
+    api = await Api.connect(kubeconfig, user_agent="test")
+    try:
+        yield stub, api
+    finally:
+        stub.end_watches()
+        await api.close()
+        await runner.cleanup()
+
+
+def _kubeconfig(server: str) -> Any:
+    return {
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
