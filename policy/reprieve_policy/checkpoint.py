@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
 
-from . import duration, keys
+from . import keys
 from .settings import PolicySettings
-from .verdict import Kind, Violation, annotation_path, unsupported
+from .value import Duration, Matches, OneOf, Value
+from .verdict import Kind, Violation, annotation_path
 
 
 class Strategy(StrEnum):
@@ -62,14 +64,46 @@ class Plan:
         return self.strategy is not Strategy.NONE
 
 
-_HTTP = re.compile(r"http://:([1-9][0-9]{0,4})(/[!-~]*)")
-_HINT_EXPECTED = 'supported values: "http://:PORT/PATH" on the pod itself, "annotation:"'
+_PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+_PATH = '/[!"$-~]*'
+"""Printable ASCII, and no fragment."""
 _MAX_HINT = 512
+
+HINT = Matches(
+    f"annotation:|http://:(?P<port>{_PORT})(?P<path>{_PATH})",
+    'supported values: "http://:PORT/PATH" on the pod itself, "annotation:"',
+    Kind.UNSUPPORTED,
+    _MAX_HINT,
+)
+
+KEYS = (
+    keys.CHECKPOINT,
+    keys.CHECKPOINT_HINT,
+    keys.CHECKPOINT_TIMEOUT,
+    keys.MAX_DEFERRAL,
+    keys.ESTIMATED_CHECKPOINT_TIME,
+    keys.REQUEUE,
+)
+_LIMIT = ", the limit set for this cluster"
+
+
+@lru_cache(maxsize=16)
+def values(settings: PolicySettings) -> Mapping[str, Value[Any]]:
+    """Return what each annotation may say. No right is gained by one: the admin's ceilings bound what it asks for."""
+    rows = (
+        OneOf(tuple(Strategy)),
+        HINT,
+        Duration(settings.ceiling_seconds, _LIMIT),
+        Duration(settings.max_deferral_seconds, _LIMIT),
+        Duration(),
+        OneOf(tuple(Requeue)),
+    )
+    return dict(zip(KEYS, rows, strict=True))
 
 
 def parse(annotations: Mapping[str, str], settings: PolicySettings, prefix: str = "") -> Plan | tuple[Violation, ...]:
     """Read the plan of a pod or template; all violations at once."""
-    texts = tuple(map(annotations.get, _READERS))
+    texts = tuple(map(annotations.get, KEYS))
     # The pods of one template say the same, so reading is remembered; never what is too long to be right.
     is_short = max(map(len, filter(None, texts)), default=0) <= _MAX_HINT
     read = _read if is_short else _read.__wrapped__
@@ -88,22 +122,17 @@ def read_leniently(annotations: Mapping[str, str], settings: PolicySettings) -> 
 
 def parse_hint(text: str, path: str) -> Hint | Violation:
     """Return the carrier that `text` names."""
-    if text == "annotation:":
-        return AnnotationHint()
-    match = _HTTP.fullmatch(text) if len(text) <= _MAX_HINT else None
-    if match is None or int(match[1]) > 65535 or "#" in match[2]:
-        return Violation(path, Kind.UNSUPPORTED, text, _HINT_EXPECTED)
-    return HttpHint(int(match[1]), match[2])
+    match = HINT.parse(text, path)
+    return match if isinstance(match, Violation) else _hint(match)
 
 
 @lru_cache(maxsize=256)
 def _read(texts: Sequence[str | None], settings: PolicySettings, prefix: str) -> Plan | tuple[Violation, ...]:
-    """Read the plan from the texts of `_READERS`' keys, in order."""
-    said = {key: text for key, text in zip(_READERS, texts, strict=True) if text is not None}
-    read = {key: _READERS[key](text, annotation_path(prefix, key)) for key, text in said.items()}
-    violations = [value for value in read.values() if isinstance(value, Violation)]
-    violations.extend(_check_ceiling(read, said, settings, prefix))
-    return tuple(violations) or _build(read, settings)
+    """Read the plan from the texts of `KEYS`, in order."""
+    accepted = values(settings)
+    said = {key: text for key, text in zip(KEYS, texts, strict=True) if text is not None}
+    read = {key: accepted[key].parse(text, annotation_path(prefix, key)) for key, text in said.items()}
+    return tuple(value for value in read.values() if isinstance(value, Violation)) or _build(read, settings)
 
 
 def _build(read: Mapping[str, object], settings: PolicySettings) -> Plan:
@@ -115,7 +144,7 @@ def _build(read: Mapping[str, object], settings: PolicySettings) -> Plan:
     estimated = read.get(keys.ESTIMATED_CHECKPOINT_TIME)
     return Plan(
         strategy=Strategy(str(strategy)),
-        hint=hint if isinstance(hint, HttpHint) else AnnotationHint(),
+        hint=_hint(hint) if isinstance(hint, re.Match) else AnnotationHint(),
         timeout_seconds=_seconds(timeout),
         max_deferral_seconds=min(_seconds(deferral), settings.max_deferral_seconds),
         estimated_seconds=None if estimated is None else _seconds(estimated),
@@ -123,38 +152,10 @@ def _build(read: Mapping[str, object], settings: PolicySettings) -> Plan:
     )
 
 
-def _check_ceiling(
-    read: Mapping[str, object], annotations: Mapping[str, str], settings: PolicySettings, prefix: str
-) -> list[Violation]:
-    """No right is gained by an annotation: the admin's ceilings bound what a workload may ask for."""
-    limits = {keys.CHECKPOINT_TIMEOUT: settings.ceiling_seconds, keys.MAX_DEFERRAL: settings.max_deferral_seconds}
-    found = []
-    for key, limit in limits.items():
-        seconds = read.get(key)
-        if isinstance(seconds, int) and seconds > limit:
-            detail = f"must be at most {duration.render(limit)}, the limit set for this cluster"
-            found.append(Violation(annotation_path(prefix, key), Kind.INVALID, annotations[key], detail))
-    return found
+def _hint(match: re.Match[str]) -> Hint:
+    return AnnotationHint() if match["port"] is None else HttpHint(int(match["port"]), match["path"])
 
 
 def _seconds(value: object) -> int:
     assert isinstance(value, int)
     return value
-
-
-def _parse_strategy(text: str, path: str) -> object:
-    return text if text in tuple(Strategy) else unsupported(path, text, Strategy)
-
-
-def _parse_requeue(text: str, path: str) -> object:
-    return text if text in tuple(Requeue) else unsupported(path, text, Requeue)
-
-
-_READERS = {
-    keys.CHECKPOINT: _parse_strategy,
-    keys.CHECKPOINT_HINT: parse_hint,
-    keys.CHECKPOINT_TIMEOUT: duration.parse,
-    keys.MAX_DEFERRAL: duration.parse,
-    keys.ESTIMATED_CHECKPOINT_TIME: duration.parse,
-    keys.REQUEUE: _parse_requeue,
-}

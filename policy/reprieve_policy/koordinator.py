@@ -7,23 +7,25 @@ document says both, so the default is a setting with Koordinator's own name.
 from collections.abc import Mapping
 
 from .keys import CAN_PREEMPT, PREEMPTIBLE
-from .verdict import Violation, label_path, unsupported
+from .value import OneOf
+from .verdict import Violation, label_path
 
 _BOOLEANS = {"true": True, "false": False}
+BOOLEAN = OneOf(tuple(_BOOLEANS))
+"""Koordinator compares texts, so `True`, `1` and `yes` would mean nothing to it."""
 
 
 def parse_boolean(text: str, path: str) -> bool | Violation:
-    """Return the label's value; Koordinator compares texts, so `True`, `1` and `yes` would mean nothing to it."""
-    value = _BOOLEANS.get(text)
-    return unsupported(path, text, _BOOLEANS) if value is None else value
+    """Return the label's value."""
+    found = BOOLEAN.parse(text, path)
+    return found if isinstance(found, Violation) else _BOOLEANS[found]
 
 
 def check_labels(labels: Mapping[str, str], prefix: str) -> tuple[Violation, ...]:
     """Return a violation for each of the two labels that is not a boolean."""
-    checked = (
-        parse_boolean(labels[key], label_path(prefix, key)) for key in (PREEMPTIBLE, CAN_PREEMPT) if key in labels
-    )
-    return tuple(found for found in checked if isinstance(found, Violation))
+    keys = (key for key in (PREEMPTIBLE, CAN_PREEMPT) if key in labels)
+    checked = (BOOLEAN.check(labels[key], label_path(prefix, key)) for key in keys)
+    return tuple(found for found in checked if found is not None)
 
 
 def is_preemptible(labels: Mapping[str, str], *, disable_default_preemptiable: bool) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from . import preemption_class
 from .keys import ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT, WORKLOAD_TYPE
 from .preemption_class import UNLISTED, ClassSet
-from .verdict import Kind, Violation, annotation_path, label_path, unsupported
+from .value import OneOf
+from .verdict import Kind, Violation, annotation_path, label_path
 
 SENSITIVE = "sensitive"
 
@@ -25,7 +26,8 @@ is "short-lived, low cost", a service is the last to go; only `sensitive` has a 
 what a Namespace may claim without `allowed-preemption-classes`."""
 
 ENFORCE, WARN, OFF = "enforce", "warn", "off"
-ENFORCEMENTS = (ENFORCE, WARN, OFF)
+ENFORCEMENTS = OneOf((ENFORCE, WARN, OFF))
+WORKLOAD_TYPES = OneOf(tuple(WORKLOAD_TYPE_CLASS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ def parse(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Namespac
     """Read a Namespace's policy; all violations at once."""
     fields = {key: _READERS[key](annotations[key], annotation_path("", key)) for key in _READERS if key in annotations}
     path = label_path("", ENFORCEMENT)
-    labelled = {ENFORCEMENT: _parse_enforcement(labels[ENFORCEMENT], path)} if ENFORCEMENT in labels else {}
+    labelled = {ENFORCEMENT: ENFORCEMENTS.parse(labels[ENFORCEMENT], path)} if ENFORCEMENT in labels else {}
     read = (*labelled.values(), *fields.values())
     violations = tuple(value for value in read if isinstance(value, Violation))
     # The label is what `namespaceSelector` sees: it wins, so that both ways mean the same.
@@ -86,17 +88,9 @@ def _consistent(fields: Mapping[str, object]) -> NamespacePolicy | tuple[Violati
     )
 
 
-def _parse_workload_type(text: str, path: str) -> str | Violation:
-    return text if text in WORKLOAD_TYPE_CLASS else unsupported(path, text, WORKLOAD_TYPE_CLASS)
-
-
-def _parse_enforcement(text: str, path: str) -> str | Violation:
-    return text if text in ENFORCEMENTS else unsupported(path, text, ENFORCEMENTS)
-
-
 _READERS: Mapping[str, Callable[[str, str], object]] = {
-    WORKLOAD_TYPE: _parse_workload_type,
+    WORKLOAD_TYPE: WORKLOAD_TYPES.parse,
     ALLOWED_PREEMPTION_CLASSES: preemption_class.parse_set,
     DEFAULT_PREEMPTION_CLASS: preemption_class.parse,
-    ENFORCEMENT: _parse_enforcement,
+    ENFORCEMENT: ENFORCEMENTS.parse,
 }

@@ -1,10 +1,10 @@
 """The preemption class, 0 to 10 (document 001): preemption only moves down, and 10 is never preempted."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .verdict import Kind, Violation
+from .value import Matches
+from .verdict import Violation
 
 LOWEST = 0
 HIGHEST = 10
@@ -17,8 +17,17 @@ HIGHEST_UNLISTED = 6
 NON_PREEMPTIBLE_WITHOUT_CHECKPOINT = 7
 """From this class on, `checkpoint: none` makes a workload non-preemptible (document 001)."""
 
-_CLASS = re.compile(r"[0-9]|10")
-_RANGE = re.compile(r"([0-9]|10)(?:-([0-9]|10))?")
+_CLASS = "[0-9]|10"
+_RANGES = "|".join(f"{low}(?:-(?:{'|'.join(map(str, range(low, HIGHEST + 1)))}))?" for low in range(HIGHEST + 1))
+
+CLASS = Matches(_CLASS, f"must be between {LOWEST} and {HIGHEST}")
+"""One class."""
+
+CLASSES = Matches(
+    f" *(?:{_RANGES}) *(?:, *(?:{_RANGES}) *)*",
+    f'must be classes or ranges between {LOWEST} and {HIGHEST}, like "0-6" or "0-2,5"',
+)
+"""Classes and ranges; the pattern knows of each range that it does not run backwards."""
 
 STRICT = "strict"
 BANDED = "banded"
@@ -26,9 +35,8 @@ BANDED = "banded"
 
 def parse(text: str, path: str) -> int | Violation:
     """Return the class that `text` names."""
-    if not _CLASS.fullmatch(text):
-        return Violation(path, Kind.INVALID, text, f"must be between {LOWEST} and {HIGHEST}")
-    return int(text)
+    found = CLASS.parse(text, path)
+    return found if isinstance(found, Violation) else int(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +57,13 @@ UNLISTED = ClassSet(frozenset(range(LOWEST, HIGHEST_UNLISTED + 1)))
 
 def parse_set(text: str, path: str) -> ClassSet | Violation:
     """Return the classes of a comma-separated list of classes and ranges."""
+    found = CLASSES.parse(text, path)
+    if isinstance(found, Violation):
+        return found
     classes: set[int] = set()
     for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
-        if int(first) > int(last):
-            detail = f'must be classes or ranges between {LOWEST} and {HIGHEST}, like "0-6" or "0-2,5"'
-            return Violation(path, Kind.INVALID, text, detail)
-        classes.update(range(int(first), int(last) + 1))
+        first, _, last = part.strip().partition("-")
+        classes.update(range(int(first), int(last or first) + 1))
     return ClassSet(frozenset(classes))
 
 

@@ -6,11 +6,12 @@ Every field has a default that is safe without a ConfigMap. Koordinator's switch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from . import duration, go_int, koordinator, preemption_class
-from .verdict import Kind, Violation, unsupported
+from . import koordinator, preemption_class
+from .value import Duration, WholeNumber
+from .verdict import Violation, unsupported
 
-_MAX_DURATION = 7 * 24 * 3600
-"""A week, in seconds: a longer notice than any spot market or scheduler gives is a slip."""
+_DURATION = Duration(7 * 24 * 3600)
+"""A week at most: a longer notice than any spot market or scheduler gives is a slip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,23 +67,6 @@ def _parse_field(key: str, text: str) -> object:
     return FIELDS[key].parse(text.strip(), path)
 
 
-def _between(lowest: int, highest: int) -> Callable[[str, str], object]:
-    def parse_number(text: str, path: str) -> object:
-        number = go_int.parse(text, 64)
-        if number is None or not lowest <= number <= highest:
-            return Violation(path, Kind.INVALID, text, f"must be a whole number between {lowest} and {highest}")
-        return number
-
-    return parse_number
-
-
-def _duration(text: str, path: str) -> object:
-    seconds = duration.parse(text, path)
-    if isinstance(seconds, int) and seconds > _MAX_DURATION:
-        return Violation(path, Kind.INVALID, text, f"must be at most {duration.render(_MAX_DURATION)}")
-    return seconds
-
-
 def _negated(text: str, path: str) -> object:
     value = koordinator.parse_boolean(text, path)
     return value if isinstance(value, Violation) else not value
@@ -92,10 +76,10 @@ FIELDS: Mapping[str, Field] = {
     "defaultPreemptionClass": Field("default_class", preemption_class.parse),
     "disableDefaultPreemptiable": Field("default_preemptible", _negated),
     "disableDefaultTriggerPreemption": Field("default_can_preempt", _negated),
-    "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", _between(0, 2_000_000_000)),
-    "checkpointTimeout": Field("checkpoint_timeout_seconds", _duration),
-    "extensionPercent": Field("extension_percent", _between(0, 100)),
-    "maxDeferral": Field("max_deferral_seconds", _duration),
-    "gracePeriodCap": Field("grace_cap_seconds", _duration),
-    "ceiling": Field("ceiling_seconds", _duration),
+    "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse),
+    "checkpointTimeout": Field("checkpoint_timeout_seconds", _DURATION.parse),
+    "extensionPercent": Field("extension_percent", WholeNumber(0, 100).parse),
+    "maxDeferral": Field("max_deferral_seconds", _DURATION.parse),
+    "gracePeriodCap": Field("grace_cap_seconds", _DURATION.parse),
+    "ceiling": Field("ceiling_seconds", _DURATION.parse),
 }

@@ -9,16 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from . import go_int
 from .keys import MINIMUM_PREEMPTABLE_PRIORITY, OLD_TOLERATION_PREFIX, TOLERATION_PREFIX, TOLERATION_SECONDS
+from .value import INT64, WholeNumber
 from .verdict import Kind, Violation, annotation_path
 
 MAX_SECONDS = 9_223_372_036
 """int64 nanoseconds hold 9,223,372,036.85 s. From 9223372037 up, upstream's `time.Duration` overflows into the past."""
 
-_PRIORITY_EXPECTED = "must be a whole number between -2147483648 and 2147483647"
-_SECONDS_EXPECTED = 'must be whole seconds, like "3600"; "-1" tolerates forever'
-_TOO_LONG = f'must be at most {MAX_SECONDS} seconds; "-1" tolerates forever'
+MINIMUM = WholeNumber(-(2**31), 2**31 - 1)
+"""A priority is an int32."""
+
+SECONDS = WholeNumber(
+    INT64.start,
+    MAX_SECONDS,
+    detail='must be whole seconds, like "3600"; "-1" tolerates forever',
+    too_high=f'must be at most {MAX_SECONDS} seconds; "-1" tolerates forever',
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +52,8 @@ def parse(annotations: Mapping[str, str], value: int) -> Toleration | tuple[Viol
     Defaults are upstream's: the minimum is `value` + 1, the seconds are 0 (no toleration at all).
     """
     minimum_key, seconds_key = annotation_keys(TOLERATION_PREFIX)
-    minimum = _parse_priority(annotations.get(minimum_key), value + 1, annotation_path("", minimum_key))
-    seconds = _parse_seconds(annotations.get(seconds_key), annotation_path("", seconds_key))
+    minimum = _read(MINIMUM, annotations, minimum_key, value + 1)
+    seconds = _read(SECONDS, annotations, seconds_key, 0)
     if isinstance(minimum, Violation) or isinstance(seconds, Violation):
         return tuple(found for found in (minimum, seconds) if isinstance(found, Violation))
     return Toleration(minimum, seconds)
@@ -85,17 +91,6 @@ def check_prefixes(annotations: Mapping[str, str]) -> tuple[tuple[Violation, ...
     return tuple(violations), tuple(warnings)
 
 
-def _parse_priority(text: str | None, default: int, path: str) -> int | Violation:
-    if text is None:
-        return default
-    priority = go_int.parse(text, 32)
-    return Violation(path, Kind.INVALID, text, _PRIORITY_EXPECTED) if priority is None else priority
-
-
-def _parse_seconds(text: str | None, path: str) -> int | Violation:
-    if text is None:
-        return 0
-    seconds = go_int.parse(text, 64)
-    if seconds is None:
-        return Violation(path, Kind.INVALID, text, _SECONDS_EXPECTED)
-    return Violation(path, Kind.INVALID, text, _TOO_LONG) if seconds > MAX_SECONDS else seconds
+def _read(number: WholeNumber, annotations: Mapping[str, str], key: str, default: int) -> int | Violation:
+    text = annotations.get(key)
+    return default if text is None else number.parse(text, annotation_path("", key))

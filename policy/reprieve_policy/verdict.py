@@ -4,6 +4,7 @@ Texts follow the API server's own field errors (k8s.io/apimachinery `field.Error
 `admission webhook "NAME" denied the request: ` before them: *path: what: value: what would be accepted*.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +13,38 @@ from typing import Literal, Self
 
 MAX_VALUE_SHOWN = 64
 """Characters of a user's value that a message repeats: a 200 KB annotation must not come back in an error."""
+
+
+ESCAPES = {
+    "\\": "\\\\",
+    '"': '\\"',
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+}
+"""What CEL's `strings.quote` escapes, so that both engines show a value alike."""
+
+UNSHOWN = (
+    (0x00, 0x1F),
+    (0x7F, 0x9F),
+    (0xAD, 0xAD),
+    (0x61C, 0x61C),
+    (0x180E, 0x180E),
+    (0x200B, 0x200F),
+    (0x2028, 0x202E),
+    (0x2060, 0x206F),
+    (0xFEFF, 0xFEFF),
+    (0xFFF9, 0xFFFB),
+    (0xE0000, 0xE007F),
+)
+"""Code points that would move a terminal's cursor, turn its text around, break the line, or hide: controls, format
+characters and separators. A table of our own, because no two engines have the same Unicode."""
+
+REPLACEMENT = "\ufffd"
 
 
 class Kind(Enum):
@@ -121,10 +154,9 @@ def unsupported(path: str, value: str, choices: Iterable[str], what: str = "valu
 
 
 def quote(value: str) -> str:
-    """Return `value` in double quotes, shortened and with control characters escaped, as one line."""
+    """Return `value` in double quotes, shortened, as one line that a terminal shows as it is."""
     shown = value if len(value) <= MAX_VALUE_SHOWN else value[:MAX_VALUE_SHOWN] + "…"
-    escaped = shown.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else repr(c)[1:-1] for c in escaped) + '"'
+    return '"' + _UNSHOWN.sub(REPLACEMENT, shown.translate(_ESCAPES)) + '"'
 
 
 def label_path(prefix: str, key: str) -> str:
@@ -135,3 +167,9 @@ def label_path(prefix: str, key: str) -> str:
 def annotation_path(prefix: str, key: str) -> str:
     """Return the path of an annotation under `prefix`."""
     return f"{prefix}metadata.annotations[{key}]"
+
+
+_ESCAPES = str.maketrans(ESCAPES)
+_SURROGATES = (0xD800, 0xDFFF)
+"""Lone ones: no request can carry one, but a file on a disk can."""
+_UNSHOWN = re.compile("[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in (*UNSHOWN, _SURROGATES)) + "]")

@@ -27,7 +27,7 @@ ON_PODS = {
     keys.CAN_PREEMPT,
     keys.PREEMPTION_PRIORITY_CLASS,
     keys.KOORDINATOR_SOFT_EVICTION,
-    *checkpoint._READERS,
+    *checkpoint.KEYS,
 }
 """What the rules on pods read of them."""
 

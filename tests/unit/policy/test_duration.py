@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy import duration
-from reprieve_policy.verdict import Violation
 
 READ = {
     "minutes": ("10m", 600),
@@ -15,34 +14,29 @@ READ = {
 }
 
 REFUSED = {
-    "a number without a unit": ("600", "must be a duration"),
-    "a fraction": ("1.5h", "must be a duration"),
-    "units out of order": ("5s1m", "must be a duration"),
-    "a negative duration": ("-5m", "must be a duration"),
-    "space": ("5 m", "must be a duration"),
-    "digits of other scripts": ("٣m", "must be a duration"),
-    "nothing": ("", "must be a duration"),
-    "no time at all": ("0s", "must be longer than 0s"),
+    "a number without a unit": "600",
+    "a fraction": "1.5h",
+    "units out of order": "5s1m",
+    "a negative duration": "-5m",
+    "space": "5 m",
+    "digits of other scripts": "٣m",
+    "nothing": "",
 }
 
 
 @pytest.mark.parametrize(("text", "seconds"), READ.values(), ids=READ)
 def test_durations_are_read(text: str, seconds: int) -> None:
-    assert duration.parse(text, "path") == seconds
+    assert duration.parse(text) == seconds
 
 
-@pytest.mark.parametrize(("text", "detail"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_duration_is_refused(text: str, detail: str) -> None:
-    found = duration.parse(text, "path")
-    assert isinstance(found, Violation)
-    assert found.path == "path"
-    assert found.value == text
-    assert found.detail.startswith(detail)
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    assert duration.parse(text) is None
 
 
 @given(st.integers(min_value=1, max_value=10**9))
 def test_what_is_rendered_is_read_back(seconds: int) -> None:
-    assert duration.parse(duration.render(seconds), "path") == seconds
+    assert duration.parse(duration.render(seconds)) == seconds
 
 
 def test_no_time_is_rendered_as_zero_seconds() -> None:

@@ -1,0 +1,54 @@
+"""Which label or annotation accepts which values: the table that both engines check objects by.
+
+Rows stand in the order in which their violations are said. What follows from more than one field (a class raised, a
+minimum below the value) is the rules' own.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+from . import checkpoint, keys, koordinator, namespace, preemption_class, toleration
+from .settings import PolicySettings
+from .value import Value
+from .verdict import annotation_path, label_path
+
+
+class Field(NamedTuple):
+    """One key of an object's metadata, the rule that speaks of it, and what it may say."""
+
+    rule: str
+    part: Literal["labels", "annotations"]
+    key: str
+    value: Value[Any]
+
+    def path(self, prefix: str = "") -> str:
+        """Return where it stands, under `prefix` (`""` or `"spec.template."`)."""
+        return (label_path if self.part == "labels" else annotation_path)(prefix, self.key)
+
+
+def of_pods(settings: PolicySettings) -> tuple[Field, ...]:
+    """Return the fields of pods and of templates that make them."""
+    return (
+        Field("preemption-class", "labels", keys.PREEMPTION_CLASS, preemption_class.CLASS),
+        Field("koordinator-labels", "labels", keys.PREEMPTIBLE, koordinator.BOOLEAN),
+        Field("koordinator-labels", "labels", keys.CAN_PREEMPT, koordinator.BOOLEAN),
+        *(Field("checkpoint", "annotations", key, value) for key, value in checkpoint.values(settings).items()),
+    )
+
+
+OF_PRIORITY_CLASSES = (
+    *(
+        Field("preemption-toleration", "annotations", key, value)
+        for key, value in zip(
+            toleration.annotation_keys(keys.TOLERATION_PREFIX), (toleration.MINIMUM, toleration.SECONDS), strict=True
+        )
+    ),
+    Field("priority-class-default", "annotations", keys.DEFAULT_PREEMPTION_CLASS, preemption_class.CLASS),
+)
+
+OF_NAMESPACES = (
+    Field("namespace-policy", "labels", keys.ENFORCEMENT, namespace.ENFORCEMENTS),
+    Field("namespace-policy", "annotations", keys.WORKLOAD_TYPE, namespace.WORKLOAD_TYPES),
+    Field("namespace-policy", "annotations", keys.ALLOWED_PREEMPTION_CLASSES, preemption_class.CLASSES),
+    Field("namespace-policy", "annotations", keys.DEFAULT_PREEMPTION_CLASS, preemption_class.CLASS),
+    Field("namespace-policy", "annotations", keys.ENFORCEMENT, namespace.ENFORCEMENTS),
+)
