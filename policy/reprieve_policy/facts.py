@@ -20,6 +20,8 @@ class Facts:
     """By name."""
     owner_ledger: ledger.Ledger = field(default_factory=dict)
     """Of the controller that makes this pod; empty where it has none."""
+    is_offline: bool = False
+    """True where no API server checks rights afterwards: then what needs one is said."""
 
 
 def default_class(view: PodView, facts: Facts) -> int:
@@ -42,16 +44,28 @@ def default_class(view: PodView, facts: Facts) -> int:
 
 
 def effective_class(view: PodView, facts: Facts) -> int:
-    """Return the class that a pod has: its label's where that is readable, else the default."""
+    """Return the class that a pod has: its label's where that is readable, else the default.
+
+    Never more than its Namespace allows, and 10 where workloads are sensitive. Without this, a label that was written while
+    no webhook watched would protect its pod for as long as it lives.
+    """
     labelled = preemption_class.parse(view.labels.get(PREEMPTION_CLASS, ""), "")
-    return labelled if isinstance(labelled, int) else default_class(view, facts)
+    if facts.namespace.is_sensitive or not isinstance(labelled, int):
+        return default_class(view, facts)
+    return facts.namespace.allowed_classes.clamp(labelled)
 
 
 def priority_class_of(view: PodView, facts: Facts) -> Resource | None:
     """Return the PriorityClass of a pod; where it names none, the global default of the cluster, if there is one."""
-    if view.spec.priorityClassName:
-        return facts.priority_classes.get(view.spec.priorityClassName)
-    return next((found for found in facts.priority_classes.values() if found.globalDefault), None)
+    return priority_class_named(view.spec.priorityClassName, facts)
+
+
+def priority_class_named(name: str | None, facts: Facts) -> Resource | None:
+    """Return the PriorityClass `name`; where nothing is named, the global default: of several, the lowest as in 1.37."""
+    if name:
+        return facts.priority_classes.get(name)
+    defaults = (found for found in facts.priority_classes.values() if found.globalDefault)
+    return min(defaults, key=lambda found: found.value or 0, default=None)
 
 
 def preemption_priority(priority: int, named: Resource | None, facts: Facts) -> int:

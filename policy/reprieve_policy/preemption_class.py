@@ -44,15 +44,25 @@ class ClassSet:
     """The classes that a Namespace allows, as ranges: `0-6`, `3`, `0-2,5`."""
 
     classes: frozenset[int]
+    is_listed: bool = True
+    """False where nobody said them: class 10 is then a right, which the guard checks, not a rule."""
 
     def __contains__(self, value: int) -> bool:
         return value in self.classes
+
+    def may_be_claimed(self, value: int) -> bool:
+        """True where a label may say `value`."""
+        return value in self.classes or (value == HIGHEST and not self.is_listed)
+
+    def clamp(self, value: int) -> int:
+        """Return the class that a label of `value` amounts to: one that nobody may claim protects no more than others."""
+        return value if self.may_be_claimed(value) else min(value, max(self.classes))
 
     def __str__(self) -> str:
         return ",".join(_runs(sorted(self.classes)))
 
 
-UNLISTED = ClassSet(frozenset(range(LOWEST, HIGHEST_UNLISTED + 1)))
+UNLISTED = ClassSet(frozenset(range(LOWEST, HIGHEST_UNLISTED + 1)), is_listed=False)
 
 
 def parse_set(text: str, path: str) -> ClassSet | Violation:

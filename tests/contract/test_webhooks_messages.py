@@ -59,6 +59,7 @@ FACTS = Facts(
     }
 )
 ALL_CLASSES = namespace.read_leniently({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-10"})
+LISTED = namespace.read_leniently({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-6,8"})
 SENSITIVE = namespace.read_leniently({}, {keys.WORKLOAD_TYPE: "sensitive"})
 
 
@@ -76,6 +77,8 @@ CASES = {
     "a class that is a word": Case(in_class("high")),
     "a class above 10 in a template": Case(a_template({keys.PREEMPTION_CLASS: "11"})),
     "a class that the namespace does not allow": Case(in_class("8")),
+    "class 10 where the list lacks it": Case(in_class("10"), facts=Facts(namespace=LISTED)),
+    "class 10, offline": Case(in_class("10"), facts=Facts(is_offline=True)),
     "another class than 10 where workloads are sensitive": Case(in_class("3"), facts=Facts(namespace=SENSITIVE)),
     "a class raised": Case(in_class("5"), in_class("2")),
     "a long value is shortened and stays one line": Case(in_class("x\n" + "y" * 100)),

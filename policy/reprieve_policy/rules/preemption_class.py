@@ -1,7 +1,16 @@
 """`reprieve.dev/preemption-class` is 0 to 10, allowed in its Namespace, and never rises after creation.
 
-Document 001: a value outside 0–10 is a 400 before it reaches the scheduler. In a `sensitive` Namespace only 10 may be
-claimed. A Namespace without `allowed-preemption-classes` has 0–6.
+Checked: the label of a pod or of a template is a whole number from 0 to 10 and one of the classes that the Namespace
+allows: what `allowed-preemption-classes` lists, 0–6 where it lists nothing, only 10 where workloads are `sensitive`. Class 10
+in a Namespace that lists nothing is a right (verb `claim-sensitive` on `preemptionclasses.reprieve.dev`), which the guard in
+the API server checks, so that no outage opens it; offline it is warned of. A pod's class may only fall after its creation.
+
+Why: class 10 is never preempted, and a class that rises after creation would be a protection that nobody gave.
+
+Source: document 001, "Preemption Classes": a value outside 0–10 is a 400 before it reaches the scheduler; "Per-vCluster
+Preemption Policy".
+
+Setting: `defaultPreemptionClass`; annotations of the Namespace.
 """
 
 from collections.abc import Iterator
@@ -18,7 +27,8 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check the class of the pod or of the template."""
     before = next(pod_views(old), None) if old else None
     found = [violation for view in pod_views(resource) for violation in _check_view(view, before, facts)]
-    return Verdict(violations=tuple(found)) if found else SILENT
+    warnings = tuple(_warn_offline(resource)) if facts.is_offline and not facts.namespace.is_sensitive else ()
+    return Verdict(violations=tuple(found), warnings=warnings) if found or warnings else SILENT
 
 
 def _check_view(view: PodView, before: PodView | None, facts: Facts) -> Iterator[Violation]:
@@ -27,8 +37,16 @@ def _check_view(view: PodView, before: PodView | None, facts: Facts) -> Iterator
     if isinstance(value, Violation):
         yield value
         return
-    if text is not None and value not in facts.namespace.allowed_classes:
-        allowed = f"classes allowed in this namespace: {facts.namespace.allowed_classes}"
-        yield Violation(path, Kind.UNSUPPORTED, text, allowed)
-    if before is not None and not view.is_template and value > known.effective_class(before, facts):
+    allowed = facts.namespace.allowed_classes
+    if text is not None and not allowed.may_be_claimed(value):
+        yield Violation(path, Kind.UNSUPPORTED, text, f"classes allowed in this namespace: {allowed}")
+    rises = before is not None and known.effective_class(view, facts) > known.effective_class(before, facts)
+    if rises and not view.is_template:
         yield Violation(path, Kind.FORBIDDEN, None, "may only be lowered after creation")
+
+
+def _warn_offline(resource: Resource) -> Iterator[str]:
+    for view in pod_views(resource):
+        if view.labels.get(PREEMPTION_CLASS) == str(preemption_class.HIGHEST):
+            path = label_path(view.prefix, PREEMPTION_CLASS)
+            yield f"{path}: class 10 needs the right to claim it"

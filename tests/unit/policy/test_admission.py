@@ -1,7 +1,7 @@
 """What is answered to a review: every refusal at once, ratcheted, as strictly as the Namespace asks for."""
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 import pytest
@@ -84,6 +84,34 @@ PODS = {
         resource=a_pod().in_class(7).build(),
         facts=ANY_CLASS,
         warned=(f"{CLASS}: class 7 without a checkpoint is non-preemptible",),
+    ),
+    "a pod of class 10 where nobody listed classes is the guard's to judge": Case(
+        resource=a_pod().in_class(10).build()
+    ),
+    "a pod of class 10 is refused where the list lacks it": Case(
+        resource=a_pod().in_class(10).build(),
+        facts=Facts(namespace=NamespacePolicy(allowed_classes=ClassSet(frozenset({0, 1, 2, 5})))),
+        refused=(f'{CLASS}: Unsupported value: "10": classes allowed in this namespace: 0-2,5',),
+    ),
+    "a pod of class 10 is told offline that this is a right": Case(
+        resource=a_pod().in_class(10).build(),
+        facts=Facts(is_offline=True),
+        warned=(f"{CLASS}: class 10 needs the right to claim it",),
+    ),
+    "a pod of another class is not told offline of rights": Case(
+        resource=a_pod().in_class(6).build(), facts=Facts(is_offline=True)
+    ),
+    "a pod of class 10 needs no right where workloads are sensitive": Case(
+        resource=a_pod().in_class(10).build(), facts=replace(SENSITIVE, is_offline=True)
+    ),
+    "a class that nobody allowed is not made right by falling from another": Case(
+        resource=a_pod().in_class(8).with_hint().build(),
+        old=a_pod().in_class(9).with_hint().build(),
+        refused=(f'{CLASS}: Unsupported value: "8": classes allowed in this namespace: 0-6',),
+    ),
+    "a class that nobody allowed, and that is there, does not block an update": Case(
+        resource=a_pod().in_class(8).with_hint().annotated("colour", "red").build(),
+        old=a_pod().in_class(8).with_hint().build(),
     ),
     "a pod of class 10 is not told so": Case(resource=a_pod().in_class(10).build(), facts=ANY_CLASS),
     "a pod of class 5 is refused where workloads are sensitive": Case(

@@ -13,6 +13,7 @@ from reprieve_policy.settings import PolicySettings
 from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
 
 TEN = ClassSet(frozenset({10}))
+SENSITIVE = NamespacePolicy(workload_type="sensitive", allowed_classes=TEN)
 
 
 def view_of(pod: PodBuilder) -> PodView:
@@ -82,6 +83,28 @@ def test_every_workload_type_gives_its_class() -> None:
 @pytest.mark.parametrize(("label", "want"), [("3", 3), ("10", 10), ("11", 4), ("", 4)])
 def test_a_readable_label_is_the_class_and_an_unreadable_one_counts_as_unsaid(label: str, want: int) -> None:
     assert known.effective_class(view_of(a_pod().in_class(label)), Facts()) == want
+
+
+EFFECTIVE = {
+    "a class that nobody allowed protects no more than one that everybody may have": (NamespacePolicy(), 9, 6),
+    "one below what is allowed stays what it is": (NamespacePolicy(allowed_classes=ClassSet(frozenset({5}))), 3, 3),
+    "one above a list counts as its highest": (NamespacePolicy(allowed_classes=ClassSet(frozenset({0, 5}))), 10, 5),
+    "class 10 where nobody listed classes has passed the guard": (NamespacePolicy(), 10, 10),
+    "a sensitive workload is of class 10, whatever it says": (SENSITIVE, 3, 10),
+}
+
+
+@pytest.mark.parametrize(("policy", "label", "want"), EFFECTIVE.values(), ids=EFFECTIVE)
+def test_a_label_that_got_in_unseen_protects_no_more_than_its_namespace_allows(
+    policy: NamespacePolicy, label: int, want: int
+) -> None:
+    assert known.effective_class(view_of(a_pod().in_class(label)), Facts(namespace=policy)) == want
+
+
+def test_of_several_global_defaults_the_lowest_counts() -> None:
+    defaults = {name: a_priority_class(name).worth(value).for_all().build() for name, value in (("b", 7), ("a", 3))}
+    found = known.priority_class_named(None, Facts(priority_classes=defaults))
+    assert found is defaults["a"]
 
 
 DEFENDED = a_priority_class("low").worth(100).defended_as("high").build()
