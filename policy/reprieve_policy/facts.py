@@ -75,6 +75,12 @@ def preemption_priority(priority: int, named: Resource | None, facts: Facts) -> 
     return priority if defence is None or defence.value is None else defence.value
 
 
+def preemption_policy(view: PodView, facts: Facts) -> str | None:
+    """Return the `preemptionPolicy` of a pod; of a template, what its PriorityClass will give its pods."""
+    named = None if view.spec.preemptionPolicy else priority_class_of(view, facts)
+    return view.spec.preemptionPolicy if named is None else named.preemptionPolicy
+
+
 def _priority_class_default(view: PodView, facts: Facts) -> int | None:
     named = priority_class_of(view, facts)
     text = annotations_of(named.metadata).get(DEFAULT_PREEMPTION_CLASS, "") if named else ""

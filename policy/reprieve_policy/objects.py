@@ -142,6 +142,7 @@ class Resource:
     # A PriorityClass has these at the top level.
     value: int | None = None
     globalDefault: bool | None = None
+    preemptionPolicy: str | None = None
 
 
 class PodView(NamedTuple):

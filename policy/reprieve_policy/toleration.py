@@ -78,17 +78,25 @@ def annotation_keys(prefix: str) -> tuple[str, str]:
 
 
 def check_prefixes(annotations: Mapping[str, str]) -> tuple[tuple[Violation, ...], tuple[str, ...]]:
-    """Return violations where both prefixes differ, and warnings where the older one is used."""
+    """Return violations where the older prefix is unreadable or contradicts the newer, and warnings where it is used."""
     violations: list[Violation] = []
     warnings: list[str] = []
     for new, old in zip(annotation_keys(TOLERATION_PREFIX), annotation_keys(OLD_TOLERATION_PREFIX), strict=True):
-        if old not in annotations:
+        text, path = annotations.get(old), annotation_path("", old)
+        if text is None:
             continue
-        if annotations.get(new, annotations[old]) != annotations[old]:
-            detail = f"differs from {new}; remove this one, schedulers read only the other"
-            violations.append(Violation(annotation_path("", old), Kind.INVALID, annotations[old], detail))
-        warnings.append(f"{annotation_path('', old)}: unread; use *.x-k8s.io")
+        found = _check_older(text, annotations.get(new), new, path)
+        if found is not None:
+            violations.append(found)
+        warnings.append(f"{path}: unread; use *.x-k8s.io")
     return tuple(violations), tuple(warnings)
+
+
+def _check_older(text: str, newer: str | None, new: str, path: str) -> Violation | None:
+    if newer is not None and newer != text:
+        detail = f"differs from {new}; remove this one, schedulers read only the other"
+        return Violation(path, Kind.INVALID, text, detail)
+    return (MINIMUM if new.endswith(MINIMUM_PREEMPTABLE_PRIORITY) else SECONDS).check(text, path)
 
 
 def _read(number: WholeNumber, annotations: Mapping[str, str], key: str, default: int) -> int | Violation:

@@ -98,6 +98,7 @@ CALLED_FOR = {
     "a class": ("pod", "old", CLASS),
     "a class, through the status": ("pod", "old", CLASS, STATUS),
     "a checkpoint hint": ("pod", "old", {"annotations": {keys.CHECKPOINT_HINT: "annotation:"}}),
+    "a toleration, which belongs on a PriorityClass": ("pod", "old", {"annotations": {TOLERATION: "60"}}),
     "a mark in Koordinator's dialect": ("pod", "old", MARK),
     "a mark, through the status": ("pod", "old", MARK, STATUS),
     "a namespace's policy": ("namespace", NAMESPACE, {"annotations": {keys.WORKLOAD_TYPE: "service"}}),

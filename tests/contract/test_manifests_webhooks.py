@@ -21,6 +21,7 @@ VALIDATING = manifests.named("ValidatingWebhookConfiguration", NAME)["webhooks"]
 ALL = [pytest.param(webhook, id=webhook["name"]) for webhook in (*MUTATING, *VALIDATING)]
 DEPLOYMENT = manifests.named("Deployment", "reprieve-webhooks")
 KIND_OF = {row.resource: kind for kind, row in KINDS.items()}
+TOLERATIONS = {*annotation_keys(keys.TOLERATION_PREFIX), *annotation_keys(keys.OLD_TOLERATION_PREFIX)}
 ON_PODS = {
     keys.PREEMPTION_CLASS,
     keys.PREEMPTIBLE,
@@ -28,6 +29,7 @@ ON_PODS = {
     keys.PREEMPTION_PRIORITY_CLASS,
     keys.KOORDINATOR_SOFT_EVICTION,
     *checkpoint.KEYS,
+    *TOLERATIONS,
 }
 """What the rules on pods read of them."""
 
@@ -111,9 +113,8 @@ def test_a_template_that_says_what_a_rule_reads_is_reviewed() -> None:
 
 
 def test_a_priority_class_that_says_what_a_rule_reads_is_reviewed() -> None:
-    tolerations = {*annotation_keys(keys.TOLERATION_PREFIX), *annotation_keys(keys.OLD_TOLERATION_PREFIX)}
     own = {keys.PREEMPTION_PRIORITY_CLASS, keys.DEFAULT_PREEMPTION_CLASS}
-    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "priorityclasses")))) == tolerations | own
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "priorityclasses")))) == TOLERATIONS | own
     halves = set(annotation_keys(keys.TOLERATION_PREFIX))
     assert set(manifests.keys_in(conditions(webhook(MUTATING, "priorityclasses")))) == halves
 

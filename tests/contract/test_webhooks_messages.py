@@ -18,9 +18,12 @@ from reprieve_policy.verdict import Verdict
 GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
 
 
-def a_pod(labels: dict[str, str] | None = None, **annotations: str) -> Resource:
+POD_SPEC = Spec(priority=500)
+
+
+def a_pod(labels: dict[str, str] | None = None, spec: Spec = POD_SPEC, **annotations: str) -> Resource:
     metadata = ObjectMeta(name="p", labels=labels, annotations=_by_key(annotations))
-    return Resource(kind="Pod", metadata=metadata, spec=Spec(priority=500))
+    return Resource(kind="Pod", metadata=metadata, spec=spec)
 
 
 def a_template(labels: dict[str, str] | None = None, **annotations: str) -> Resource:
@@ -85,6 +88,7 @@ CASES = {
     "preemptible that is no boolean": Case(a_pod({keys.PREEMPTIBLE: "maybe"})),
     "can-preempt that is no boolean": Case(a_pod({keys.CAN_PREEMPT: "True"})),
     "preemptible taken back": Case(a_pod({keys.PREEMPTIBLE: "false"}), a_pod({keys.PREEMPTIBLE: "true"})),
+    "can-preempt that cannot": Case(a_pod({keys.CAN_PREEMPT: "true"}, Spec(preemptionPolicy="Never"))),
     "an unknown strategy": Case(a_pod(checkpoint="sometimes")),
     "a hint with a host": Case(a_pod(checkpoint_hint="http://example.com:80/x")),
     "a timeout that is no duration": Case(a_pod(checkpoint_timeout="soon")),
@@ -113,6 +117,9 @@ CASES = {
     "a minimum below the value": Case(a_priority_class(minimum="10", seconds="60")),
     "a minimum that tolerates nobody": Case(a_priority_class(minimum="1001", seconds="60")),
     "both prefixes, differing": Case(a_priority_class(seconds="60", old_seconds="30")),
+    "the older prefix, unreadable": Case(a_priority_class(old_seconds="soon")),
+    "a toleration on a pod": Case(a_pod(seconds="60")),
+    "a toleration in a template": Case(a_template(old_seconds="60")),
     "a class defended below its value": Case(a_priority_class(preemption_priority_class="low")),
     "a class defended by one that is not there": Case(a_priority_class(preemption_priority_class="none")),
     "a default class above 10": Case(a_priority_class(default_preemption_class="11")),
@@ -176,9 +183,9 @@ def _lines() -> list[str]:
 
 
 def _rules_told(case: Case) -> set[str]:
-    verdict = _verdict(case)
-    assert verdict.violations or verdict.warnings
-    return {violation.rule for violation in verdict.violations}
+    assert not _verdict(case).is_silent
+    rules = (rule for rule in RULES if case.new.kind in rule.kinds)
+    return {rule.id for rule in rules if not rule.check(case.new, case.old, case.facts).is_silent}
 
 
 def _verdict(case: Case) -> Verdict:

@@ -70,6 +70,9 @@ class PodBuilder(_Builder):
     def defended_as(self, priority_class: str) -> Self:
         return self.annotated(keys.PREEMPTION_PRIORITY_CLASS, priority_class)
 
+    def preempting(self, policy: str) -> Self:
+        return self._with_spec(preemptionPolicy=policy)
+
     def marked(self) -> Self:
         return self.labelled(keys.SOFT_EVICTION, "requested")
 
@@ -107,6 +110,9 @@ class PriorityClassBuilder(_Builder):
 
     def for_all(self) -> Self:
         return replace(self, resource=replace(self.resource, globalDefault=True))
+
+    def never_preempting(self) -> Self:
+        return replace(self, resource=replace(self.resource, preemptionPolicy="Never"))
 
     def tolerating(self, *, seconds: str | None = None, below: str | None = None) -> Self:
         """Set upstream's two annotations, as texts: `seconds` of toleration of preemptors `below` a priority."""

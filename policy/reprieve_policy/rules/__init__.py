@@ -21,6 +21,7 @@ from . import (
     priority_class_default,
     priority_class_defence,
     soft_eviction_mark,
+    toleration_slip,
 )
 
 Check = Callable[[Resource, Resource | None, Facts], Verdict]
@@ -43,6 +44,7 @@ RULES: tuple[Rule, ...] = (
     Rule("checkpoint", POD_KINDS, checkpoint.check),
     Rule("soft-eviction-mark", POD_KINDS, soft_eviction_mark.check),
     Rule("preemption-priority", POD_KINDS, preemption_priority.check),
+    Rule("toleration-slip", POD_KINDS | _PRIORITY_CLASSES, toleration_slip.check),
     Rule("preemption-toleration", _PRIORITY_CLASSES, preemption_toleration.check),
     Rule("priority-class-defence", _PRIORITY_CLASSES, priority_class_defence.check),
     Rule("priority-class-default", _PRIORITY_CLASSES, priority_class_default.check),

@@ -1,7 +1,8 @@
 """A PriorityClass's toleration of preemption can be read, and protects from somebody.
 
-Checked: both annotations are whole numbers in range; the minimum priority is not below the class's own value; the older
-prefix does not contradict the newer. Warned of: a minimum that no preemptor is below; the older prefix.
+Checked: both annotations are whole numbers in range, under either prefix; the minimum priority is not below the class's
+own value; the older prefix does not contradict the newer. Warned of: a minimum that no preemptor is below, because only
+a priority above the class's own preempts it; the older prefix.
 
 Why: the scheduler's plugin ignores what it cannot parse, so that an admin believes in a protection that is not there.
 
@@ -29,7 +30,8 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     if minimum < value:
         detail = f"must not be below the class's own value {value}: only a higher priority preempts it"
         violations = (Violation(path, Kind.INVALID, str(minimum), detail), *violations)
-    elif _MINIMUM in annotations and minimum <= value + 1 and parsed.seconds != 0:
+    elif _MINIMUM in annotations and minimum <= value + (parsed.seconds != 0):
+        # The value + 1 without seconds is what upstream assumes of a class that says nothing.
         warnings = (*warnings, f"{path}: tolerates no preemptor")
     return Verdict(violations=violations, warnings=warnings)
 
