@@ -58,11 +58,15 @@ class VolumeMount:
     mountPath: str = ""
 
 
+Quantities = Mapping[str, str | int | float]
+"""Amounts by resource, as they were written; in a custom resource also as bare numbers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What a container asks for; quantities as they were written."""
+    """What a container, or a pod as a whole, asks for."""
 
-    requests: Mapping[str, str | float] | None = None
+    requests: Quantities | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +98,7 @@ class SchedulingGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """The union of a pod's spec and of the specs that hold a pod template."""
+    """The union of a pod's spec, of the specs that hold a pod template, and of an ElasticQuota's."""
 
     # A pod's.
     priority: int | None = None
@@ -108,6 +112,8 @@ class Spec:
     initContainers: Sequence[Container] | None = None
     schedulingGates: Sequence[Named] | None = None
     schedulingGroup: SchedulingGroup | None = None
+    resources: Requirements | None = None
+    overhead: Quantities | None = None
     # A workload's.
     template: "PodTemplate | None" = None
     jobTemplate: "JobTemplate | None" = None
@@ -115,6 +121,9 @@ class Spec:
     podManagementPolicy: str | None = None
     parallelism: int | None = None
     completions: int | None = None
+    # An ElasticQuota's.
+    min: Quantities | None = None
+    max: Quantities | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,10 @@ def a_namespace(labels: dict[str, str] | None = None, **annotations: str) -> Res
     return Resource(kind="Namespace", metadata=metadata)
 
 
+def a_quota(least: dict[str, str], most: dict[str, str]) -> Resource:
+    return Resource(kind="ElasticQuota", metadata=ObjectMeta(name="gpu"), spec=Spec(min=least, max=most))
+
+
 def in_class(value: str, **annotations: str) -> Resource:
     return a_pod({keys.PREEMPTION_CLASS: value}, **annotations)
 
@@ -123,6 +127,9 @@ CASES = {
     "a class defended below its value": Case(a_priority_class(preemption_priority_class="low")),
     "a class defended by one that is not there": Case(a_priority_class(preemption_priority_class="none")),
     "a default class above 10": Case(a_priority_class(default_preemption_class="11")),
+    "an ElasticQuota that promises too much": Case(a_quota({"cpu": "8"}, {"cpu": "4"})),
+    "an ElasticQuota below nothing": Case(a_quota({"cpu": "-1"}, {})),
+    "an ElasticQuota of no quantity": Case(a_quota({}, {"memory": "1GB"})),
     "an unknown workload type": Case(a_namespace(workload_type="wrong")),
     "an unknown enforcement": Case(a_namespace({keys.ENFORCEMENT: "maybe"})),
     "allowed classes that are no ranges": Case(a_namespace(allowed_preemption_classes="3-1")),

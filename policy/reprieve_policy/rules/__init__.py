@@ -13,6 +13,7 @@ from reprieve_policy.verdict import Verdict
 
 from . import (
     checkpoint,
+    elastic_quota,
     koordinator,
     namespace_policy,
     preemption_class,
@@ -36,6 +37,7 @@ class Rule(NamedTuple):
 
 
 _PRIORITY_CLASSES = frozenset({"PriorityClass"})
+_ELASTIC_QUOTAS = frozenset({"ElasticQuota"})
 _NAMESPACES = frozenset({"Namespace"})
 
 RULES: tuple[Rule, ...] = (
@@ -48,5 +50,6 @@ RULES: tuple[Rule, ...] = (
     Rule("preemption-toleration", _PRIORITY_CLASSES, preemption_toleration.check),
     Rule("priority-class-defence", _PRIORITY_CLASSES, priority_class_defence.check),
     Rule("priority-class-default", _PRIORITY_CLASSES, priority_class_default.check),
+    Rule("elastic-quota", _ELASTIC_QUOTAS, elastic_quota.check),
     Rule("namespace-policy", _NAMESPACES, namespace_policy.check),
 )
