@@ -65,6 +65,10 @@ format: setup ## format the code and mend what ruff can mend
 bench-webhooks: setup ## this server beside controller-runtime and Go's net/http: requests/s, latency, memory
 	@$(BIN)/python -m bench.webhooks
 
+.PHONY: fuzz
+fuzz: setup ## hostile reviews and clients against the admission server (SEED=7 BUDGET=100000, or BUDGET=90s)
+	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(ONLY),--only $(ONLY))
+
 .PHONY: clean
 clean: ## remove the virtual environment and caches in the tree (binaries outside it stay)
 	@rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

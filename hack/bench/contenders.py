@@ -25,20 +25,20 @@ NET_HTTP = "Go net/http + encoding/json"
 def commands(programs: dict[str, Path], folder: Path) -> Iterator[list[Command]]:
     """Yield how each server is started, with what Reprieve's needs to know of a cluster behind it."""
     with stub_api.serve(_cluster()) as url:
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(json.dumps(_kubeconfig(url)))
         yield [
-            _reprieve(kubeconfig, folder),
+            reprieve(url, folder),
             _peer(CONTROLLER_RUNTIME, programs["bench-controller-runtime"], folder),
             _peer(NET_HTTP, programs["bench-net-http"], folder),
         ]
 
 
-def _reprieve(kubeconfig: Path, folder: Path) -> Command:
-    port = servers.free_port()
+def reprieve(api_server: str, folder: Path, *flags: str) -> Command:
+    """Return how `reprieve-webhooks` is started by its own command line, with this API server behind it."""
+    port, kubeconfig = servers.free_port(), folder / "kubeconfig"
+    kubeconfig.write_text(json.dumps(_kubeconfig(api_server)))
     words = [
         *(sys.executable, "-m", "reprieve_webhooks.main", "--listen-address", "127.0.0.1", "--listen-port", str(port)),
-        *("--kubeconfig", str(kubeconfig), "--cert-dir", str(folder)),
+        *("--kubeconfig", str(kubeconfig), "--cert-dir", str(folder), *flags),
     ]
     return Command(REPRIEVE, port, words, ready_path="/readyz")
 

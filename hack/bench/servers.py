@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,9 +77,9 @@ def pinned_to(core: int) -> Iterator[None]:
 
 
 @contextmanager
-def running(command: Command, core: int, log: Path, trust: ssl.SSLContext) -> Iterator[Server]:
-    """Start a server on `core` and wait until it is ready; end it with the block. Its output goes to `log`."""
-    with log.open("wb") as output, pinned_to(core):
+def running(command: Command, core: int | None, log: Path, trust: ssl.SSLContext) -> Iterator[Server]:
+    """Start a server on `core`, or on any, and wait until it is ready; end it with the block. Its output goes to `log`."""
+    with log.open("wb") as output, nullcontext() if core is None else pinned_to(core):
         environment: Mapping[str, str] = {**os.environ, "GOMAXPROCS": "1"}
         process = subprocess.Popen(command.words, stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:

@@ -1,7 +1,7 @@
 """An API server that holds a few objects which never change: what Reprieve's whole program needs to be ready.
 
 With it the program is measured as it is, started from its own command line, without a cluster that would share its core.
-Lists answer at once; a watch stays open and silent until the end.
+Lists answer at once, single objects too or with 404; a watch stays open and silent until the end.
 """
 
 from __future__ import annotations
@@ -10,11 +10,21 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 Collections = Mapping[str, list[dict[str, Any]]]
+NOT_FOUND = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+
+
+def read(collections: Collections, path: str) -> dict[str, Any] | None:
+    """Return the list at a path, or the object; `None` where its collection has none of that name."""
+    folder, _, name = path.rpartition("/")
+    if folder in collections:
+        return next((item for item in collections[folder] if item["metadata"]["name"] == name), None)
+    return {"metadata": {"resourceVersion": "1"}, "items": collections.get(path, [])}
 
 
 class _Server(ThreadingHTTPServer):
@@ -36,16 +46,19 @@ class _Handler(BaseHTTPRequestHandler):
         if "watch" in parse_qs(url.query):
             self._hold_open()
         else:
-            self._answer({"metadata": {"resourceVersion": "1"}, "items": self.server.collections.get(url.path, [])})
+            found = read(self.server.collections, url.path)
+            self._answer(found or NOT_FOUND, HTTPStatus.OK if found else HTTPStatus.NOT_FOUND)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
         """Write nothing: the output is for figures."""
 
-    def _answer(self, content: object) -> None:
+    def _answer(self, content: object, status: HTTPStatus) -> None:
         body = json.dumps(content).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        # Without this, every object that is asked for leaves an idle connection to whoever counts them.
+        self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import logging
 import ssl
 import warnings
 from collections.abc import AsyncIterator
@@ -53,6 +54,9 @@ CASES = {
     "half a document": Case(GOOD[: len(GOOD) // 2], "not JSON"),
     "two documents": Case(GOOD + GOOD, "not JSON"),
     "not UTF-8": Case(_with_labels({"a": "b"}).replace(b'"b"', b'"\xff\xfe"'), "not JSON"),
+    "no object, and then not UTF-8": Case(
+        b'{"request":{"object":"x","uid":"\xc0","operation":"CREATE","kind":{"kind":"Pod"}}}', "not an AdmissionReview"
+    ),
     "NaN": Case(_with_labels({"a": "b"}).replace(b'"b"', b"NaN"), "not JSON"),
     "NaN where nothing is read": Case(GOOD.replace(b'"dryRun": false', b'"dryRun": NaN'), "not JSON"),
     "an array": Case(b"[]", "not an AdmissionReview"),
@@ -144,10 +148,14 @@ async def test_a_client_that_leaves_in_the_middle_hurts_nobody(server: RunningSe
     writer.transport.abort()
 
 
-async def test_garbage_instead_of_http_is_refused(server: RunningServer):
-    answer = await _speak(server, "\x00\x01", "nonsense")
+@pytest.mark.parametrize("start", ["\x00\x01", "POST /validate", "GET /readyz"])
+async def test_garbage_instead_of_http_is_refused_and_does_not_fill_the_log(
+    server: RunningServer, caplog: pytest.LogCaptureFixture, start: str
+):
+    answer = await _speak(server, start, "nonsense")
 
     assert answer.split(b" ")[1] == b"400"
+    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
 
 
 async def test_plain_http_gets_no_answer(server: RunningServer):

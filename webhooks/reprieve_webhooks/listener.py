@@ -5,16 +5,19 @@ There are five fixed paths: looking them up in a dictionary instead of an `Appli
 """
 
 import asyncio
+import logging
 import ssl
 from typing import Any
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from .server import Webhooks
 
+_LOG = logging.getLogger(__name__)
 _LINGERING_SECONDS = 0.5
 """For the rest of a request that was refused half read: a client that still sends would see a reset, not the answer."""
 _CLOSING_SECONDS = 5.0
@@ -25,6 +28,17 @@ _HANDSHAKE_SECONDS = 5.0
 """For TLS to be agreed on. Until then a connection is not among those counted below, and the default is a minute."""
 MAX_CONNECTIONS = 1000
 """Each takes some 45 KB, idle or not: 45 MB in all. API servers need a few."""
+
+
+def _is_our_fault(record: logging.LogRecord) -> bool:
+    """Tell a fault of ours from a client that speaks no HTTP.
+
+    Without this, whoever can open a connection fills the log, each time with a traceback at level error.
+    """
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_LOG.addFilter(_is_our_fault)
 
 
 class _BoundedServer(web.Server):
@@ -108,6 +122,7 @@ async def listen(
         webhooks.respond,
         request_factory=make_request,
         access_log=None,
+        logger=_LOG,
         auto_decompress=False,
         lingering_time=_LINGERING_SECONDS,
         keepalive_timeout=_IDLE_SECONDS,

@@ -101,7 +101,7 @@ def _without_objects(body: bytes) -> Request | None:
     """Return the request where no rule would have read its objects: a foreign kind may have any form."""
     try:
         envelope = _ENVELOPE_DECODER.decode(body).request
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if envelope is None:
         return None

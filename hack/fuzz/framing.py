@@ -1,0 +1,166 @@
+"""A body on its way: whole, in chunks, in pieces, several at once; and with a head that lies about it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from . import oracle
+from .bodies import Body
+from .oracle import Expected, Oracle
+
+JSON = "Content-Type: application/json"
+_STUCK = 65_536  # bytes written without a pause
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What is written to one connection, in pieces, and what must come back."""
+
+    story: str
+    pieces: tuple[bytes, ...]
+    expected: tuple[Expected, ...]
+    bodies: tuple[bytes, ...] = field(default=(), repr=False)
+    """The reviews whose answers' uids are checked, one for each expected answer; empty where they cannot be."""
+    keeps_connection: bool = True
+    pause_seconds: float = 0.0
+    """Between the pieces."""
+
+
+Frame = Callable[[Random, str, list[Body], Oracle], Awaitable[Exchange]]
+
+
+async def make(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+    """Return one body, or more of them at once, framed in a way that the seed chooses."""
+    frame = rng.choices(tuple(_FRAMES), tuple(_FRAMES.values()))[0]
+    # What is large is slow enough without a head that lies about it.
+    is_large = any(len(body.content) > _STUCK * 16 for body in bodies)
+    return await (_plain if is_large and frame is not _chunked else frame)(rng, path, bodies, judge)
+
+
+def head(path: str, *lines: str, method: str = "POST", version: str = "HTTP/1.1") -> bytes:
+    """Return a request's head."""
+    return "\r\n".join((f"{method} {path} {version}", "Host: reprieve", *lines, "", "")).encode("utf-8", "replace")
+
+
+def _whole(path: str, content: bytes) -> bytes:
+    return head(path, JSON, f"Content-Length: {len(content)}") + content
+
+
+async def _plain(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+    body = bodies[0]
+    expected = await judge.expect(path, body.content)
+    return Exchange(body.story, (_whole(path, body.content),), (expected,), (body.content,), keeps(expected))
+
+
+async def _pipelined(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+    expected = tuple([await judge.expect(path, body.content) for body in bodies])
+    written = b"".join(_whole(path, body.content) for body in bodies)
+    return Exchange("pipelined: " + _stories(bodies), (written,), expected, tuple(body.content for body in bodies))
+
+
+async def _in_pieces(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+    body, expected = bodies[0], await judge.expect(path, bodies[0].content)
+    pieces = tuple(_split(rng, _whole(path, body.content)))
+    return Exchange("in pieces: " + body.story, pieces, (expected,), (body.content,), pause_seconds=0.001)
+
+
+async def _chunked(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+    body, expected = bodies[0], await judge.expect(path, bodies[0].content)
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in _split(rng, body.content) if part)
+    written = head(path, JSON, "Transfer-Encoding: chunked") + chunks + b"0\r\n\r\n"
+    return Exchange("chunked: " + body.story, (written,), (expected,), (body.content,), keeps(expected))
+
+
+async def _over_http_1_0(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+    body, expected = bodies[0], await judge.expect(path, bodies[0].content)
+    written = head(path, JSON, f"Content-Length: {len(body.content)}", version="HTTP/1.0") + body.content
+    return Exchange("HTTP/1.0: " + body.story, (written,), (expected,), (body.content,), keeps_connection=False)
+
+
+async def _of_another_type(rng: Random, path: str, bodies: list[Body], _: Oracle) -> Exchange:
+    named = rng.choice(("text/plain", "application/yaml", "application/vnd.kubernetes.protobuf", "", "x" * 1000, "/"))
+    body = bodies[0].content
+    written = head(path, f"Content-Type: {named}", f"Content-Length: {len(body)}") + body
+    return Exchange(f"Content-Type {named[:40]}", (written,), (oracle.one_of(415),))
+
+
+async def _encoded(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+    """Say that the body is compressed, whether it is or not: it is never unpacked."""
+    body, encoding = bodies[0], rng.choice(("gzip", "deflate", "br", "zstd", "x"))
+    expected = await judge.expect(path, body.content)
+    lines = (JSON, f"Content-Encoding: {encoding}", f"Content-Length: {len(body.content)}")
+    return Exchange(f"as {encoding}: {body.story}", (head(path, *lines) + body.content,), (expected,), (body.content,))
+
+
+async def _with_a_charset(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+    body, expected = bodies[0], await judge.expect(path, bodies[0].content)
+    written = head(path, f"{JSON}; charset=latin-1", f"Content-Length: {len(body.content)}") + body.content
+    return Exchange("with a charset: " + body.story, (written,), (expected,), (body.content,))
+
+
+async def _elsewhere(rng: Random, _: str, bodies: list[Body], __: Oracle) -> Exchange:
+    method = rng.choice(("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "PURGE"))
+    path = rng.choice(("/", "/validate/", "/validate/../mutate", "/" + "x" * 2000, "/%00", "/healthz/x", "//validate"))
+    written = head(path, JSON, f"Content-Length: {len(bodies[0].content)}", method=method) + bodies[0].content
+    return Exchange(f"{method} {path[:30]}", (written,), (oracle.one_of(400, 404, 405),), keeps_connection=False)
+
+
+async def _of_another_length(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
+    """Say less than is sent: the rest is no request."""
+    content = bodies[0].content
+    length = rng.randrange(len(content)) if content else 0
+    expected = await judge.expect(path, content[:length])
+    written = head(path, JSON, f"Content-Length: {length}") + content
+    return Exchange(f"{length} of {len(content)} bytes", (written,), (expected,), (), keeps_connection=False)
+
+
+async def _with_a_bad_head(rng: Random, path: str, bodies: list[Body], _: Oracle) -> Exchange:
+    content = bodies[0].content
+    bad = rng.choice(_BAD_HEADS)
+    written = head(path, JSON, *bad) + content
+    return Exchange(f"head with {str(bad)[:60]}", (written,), (oracle.one_of(400, 413),), keeps_connection=False)
+
+
+_BAD_HEADS: tuple[tuple[str, ...], ...] = (
+    ("Content-Length: -1",),
+    ("Content-Length: 99999999999999999999999",),
+    ("Content-Length: ten",),
+    ("Content-Length: 10", "Content-Length: 20"),
+    ("Content-Length: 10", "Transfer-Encoding: chunked"),
+    ("Transfer-Encoding: chunked, gzip, sandwich", "Content-Length: 5"),
+    ("X: " + "x" * 70_000,),
+    ("no colon at all",),
+    (" : nothing",),
+    ("X\x00Y: 1",),
+    ("X: 1\x002",),
+)
+
+_FRAMES: dict[Frame, float] = {
+    _plain: 70.0,
+    _pipelined: 6.0,
+    _in_pieces: 4.0,
+    _chunked: 8.0,
+    _over_http_1_0: 1.0,
+    _of_another_type: 2.0,
+    _encoded: 2.0,
+    _with_a_charset: 2.0,
+    _elsewhere: 2.0,
+    _of_another_length: 1.5,
+    _with_a_bad_head: 1.5,
+}
+
+
+def keeps(expected: Expected) -> bool:
+    """Return whether a connection goes on after an answer: not where the rest of a body is not waited for."""
+    return oracle.TOO_LARGE not in expected.statuses
+
+
+def _split(rng: Random, content: bytes) -> list[bytes]:
+    cuts = sorted(rng.randrange(len(content) + 1) for _ in range(rng.choice((1, 2, 5, 20))))
+    return [content[start:end] for start, end in zip([0, *cuts], [*cuts, len(content)], strict=True)]
+
+
+def _stories(bodies: list[Body]) -> str:
+    return " | ".join(body.story for body in bodies)
