@@ -38,7 +38,7 @@ from . import corpus
 from .bodies import MEBIBYTE
 from .campaign import Campaign, Tally, Wrong
 from .connection import Target
-from .oracle import Oracle
+from .oracle import LOOKUP_SECONDS, Oracle
 from .vitals import Vitals
 
 MAX_REVIEW_BYTES = 8 * MEBIBYTE
@@ -74,7 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Options, folder: Path, progress: Progress) -> int:
     trust, log, started = contenders.write_certificates(folder), folder / "server.log", time.monotonic()
-    limits = ("--read-timeout-seconds", str(READ_TIMEOUT_SECONDS), "--max-review-bytes", str(MAX_REVIEW_BYTES))
+    limits = (
+        *("--read-timeout-seconds", str(READ_TIMEOUT_SECONDS), "--lookup-timeout-seconds", str(LOOKUP_SECONDS)),
+        *("--max-review-bytes", str(MAX_REVIEW_BYTES)),
+    )
     with stub_api.serve(corpus.CLUSTER) as url:
         command = contenders.reprieve(url, folder, *limits)
         with servers.running(command, None, log, trust) as server:

@@ -61,7 +61,7 @@ class Campaign:
 
     async def run(self, on_progress: Callable[[Tally], None]) -> None:
         """Send until it is over; raises `Wrong` at the first thing that is."""
-        async with _first_wrong(), asyncio.TaskGroup() as self._tasks:
+        async with _first_wrong(), self.judge.watching(), asyncio.TaskGroup() as self._tasks:
             running = [self._tasks.create_task(self._work()) for _ in range(WORKERS)]
             while not all(worker.done() for worker in running):
                 on_progress(self.tally)
@@ -69,7 +69,7 @@ class Campaign:
 
     async def send(self, number: int) -> None:
         """Send one case by itself, by its number."""
-        async with _first_wrong(), asyncio.TaskGroup() as self._tasks:
+        async with _first_wrong(), self.judge.watching(), asyncio.TaskGroup() as self._tasks:
             connection = await self._one(number, None)
             if connection is not None:
                 connection.abort()
