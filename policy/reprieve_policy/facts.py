@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from . import ledger, preemption_class
+from . import checkpoint, koordinator, ledger, preemption_class
 from .keys import DEFAULT_PREEMPTION_CLASS, PREEMPTION_CLASS, PREEMPTION_PRIORITY_CLASS
 from .namespace import WORKLOAD_TYPE_CLASS, NamespacePolicy
 from .objects import PodView, Resource, annotations_of
@@ -20,6 +20,8 @@ class Facts:
     """By name."""
     owner_ledger: ledger.Ledger = field(default_factory=dict)
     """Of the controller that makes this pod; empty where it has none."""
+    policy_config_map: tuple[str, str] = ("reprieve-system", "reprieve-policy")
+    """Namespace and name of the ConfigMap that `settings` are read from."""
     is_offline: bool = False
     """True where no API server checks rights afterwards: then what needs one is said."""
 
@@ -53,6 +55,18 @@ def effective_class(view: PodView, facts: Facts) -> int:
     if facts.namespace.is_sensitive or not isinstance(labelled, int):
         return default_class(view, facts)
     return facts.namespace.allowed_classes.clamp(labelled)
+
+
+def is_non_preemptible(view: PodView, facts: Facts) -> bool:
+    """True for a pod that nobody may preempt: by its class and checkpoint (document 001), or by Koordinator's label (000)."""
+    disabled = facts.settings.default_preemptible is False
+    if not koordinator.is_preemptible(view.labels, disable_default_preemptiable=disabled):
+        return True
+    value = effective_class(view, facts)
+    if value < preemption_class.NON_PREEMPTIBLE_WITHOUT_CHECKPOINT:
+        return False
+    plan = checkpoint.read_leniently(view.annotations, facts.settings)
+    return preemption_class.is_non_preemptible(value, has_checkpoint=plan.waits)
 
 
 def priority_class_of(view: PodView, facts: Facts) -> Resource | None:

@@ -25,6 +25,9 @@ ALLOWED_PREEMPTION_CLASSES = PREFIX + "allowed-preemption-classes"
 DEFAULT_PREEMPTION_CLASS = PREFIX + "default-preemption-class"
 ENFORCEMENT = PREFIX + "enforcement"
 
+# What an admin says of a Node, as a label or as a taint: whose it is. To every other Namespace it is borrowed.
+HOME_NAMESPACE = PREFIX + "home-namespace"
+
 # Upstream: scheduler-plugins PreemptionToleration (document 002). Shipped code reads only the first prefix.
 TOLERATION_PREFIX = "preemption-toleration.scheduling.x-k8s.io/"
 OLD_TOLERATION_PREFIX = "preemption-toleration.scheduling.sigs.k8s.io/"

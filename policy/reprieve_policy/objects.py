@@ -90,6 +90,43 @@ class NodeToleration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRequirement:
+    """What one label of a node must say."""
+
+    key: str = ""
+    operator: str = ""
+    values: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTerm:
+    """Requirements that hold together."""
+
+    matchExpressions: Sequence[NodeRequirement] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChoice:
+    """Terms of which a node must satisfy one."""
+
+    nodeSelectorTerms: Sequence[NodeTerm] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAffinity:
+    """Which nodes a pod must have; what it merely prefers is not read."""
+
+    requiredDuringSchedulingIgnoredDuringExecution: NodeChoice | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affinity:
+    """Where a pod wants to run."""
+
+    nodeAffinity: NodeAffinity | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingGroup:
     """The native PodGroup that a pod belongs to (1.36 and later)."""
 
@@ -97,8 +134,18 @@ class SchedulingGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTemplate:
+    """A template of pod groups in a native Workload, or of groups of them."""
+
+    priorityClassName: str | None = None
+    priority: int | None = None
+    podGroupTemplates: "Sequence[GroupTemplate] | None" = None
+    compositePodGroupTemplates: "Sequence[GroupTemplate] | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """The union of a pod's spec, of the specs that hold a pod template, and of an ElasticQuota's."""
+    """The union of a pod's spec, of the specs that hold a pod template, of native groups' and of an ElasticQuota's."""
 
     # A pod's.
     priority: int | None = None
@@ -106,6 +153,7 @@ class Spec:
     preemptionPolicy: str | None = None
     nodeName: str | None = None
     nodeSelector: Mapping[str, str] | None = None
+    affinity: Affinity | None = None
     tolerations: Sequence[NodeToleration] | None = None
     terminationGracePeriodSeconds: int | None = None
     containers: Sequence[Container] | None = None
@@ -124,6 +172,9 @@ class Spec:
     # An ElasticQuota's.
     min: Quantities | None = None
     max: Quantities | None = None
+    # A native Workload's.
+    podGroupTemplates: Sequence[GroupTemplate] | None = None
+    compositePodGroupTemplates: Sequence[GroupTemplate] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +194,7 @@ class JobTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """Any object that a rule may see: a Pod, a workload with a template, a PriorityClass or a Namespace."""
+    """Any object that a rule may see: a Pod, a workload with a template, or what an admin writes."""
 
     kind: str = ""
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
@@ -152,6 +203,8 @@ class Resource:
     value: int | None = None
     globalDefault: bool | None = None
     preemptionPolicy: str | None = None
+    # So has a ConfigMap.
+    data: Mapping[str, str] | None = None
 
 
 class PodView(NamedTuple):

@@ -3,15 +3,20 @@
 Every field has a default that is safe without a ConfigMap. Koordinator's switches keep its names.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from . import koordinator, preemption_class
-from .value import Duration, WholeNumber
-from .verdict import Violation, unsupported
+from . import duration, koordinator, preemption_class
+from .value import Duration, Matches, OneOf, WholeNumber
+from .verdict import Kind, Violation, unsupported
 
 _DURATION = Duration(7 * 24 * 3600)
 """A week at most: a longer notice than any spot market or scheduler gives is a slip."""
+
+_NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
+_NAMES = Matches(f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas")
+
+WARN, REFUSE = "warn", "refuse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +29,9 @@ class PolicySettings:
     default_can_preempt: bool | None = None
     """`None`: nobody said. Set by `disableDefaultTriggerPreemption`."""
     max_preemption_priority_lift: int = 0
+    liftable_priority_classes: frozenset[str] | None = None
+    """Whose workloads may be defended above their priority; `None`: all, within the bound above."""
+    non_preemptible_on_borrowed_nodes: str = WARN
     checkpoint_timeout_seconds: int = 600
     extension_percent: int = 50
     max_deferral_seconds: int = 300
@@ -52,7 +60,8 @@ def parse(data: Mapping[str, str], base: PolicySettings | None = None) -> Policy
             values[FIELDS[key].attribute] = found
     if violations:
         return tuple(violations)
-    return _replace(base or PolicySettings(), values)
+    settings = _replace(base or PolicySettings(), values)
+    return tuple(_contradictions(settings, data)) or settings
 
 
 def _replace(base: PolicySettings, values: Mapping[str, object]) -> PolicySettings:
@@ -67,16 +76,44 @@ def _parse_field(key: str, text: str) -> object:
     return FIELDS[key].parse(text.strip(), path)
 
 
+def _contradictions(settings: PolicySettings, data: Mapping[str, str]) -> Iterator[Violation]:
+    """What is said and could never come true. What is not said adapts: a default timeout ends at a lower ceiling."""
+    for key in ("checkpointTimeout", "maxDeferral"):
+        if key in data and getattr(settings, FIELDS[key].attribute) > settings.ceiling_seconds:
+            detail = f"must be at most {duration.render(settings.ceiling_seconds)}, the ceiling"
+            yield Violation(f"data[{key}]", Kind.INVALID, data[key], detail)
+    if settings.liftable_priority_classes is not None and settings.max_preemption_priority_lift == 0:
+        key = "liftablePriorityClasses"
+        detail = "has no effect unless maxPreemptionPriorityLift is above 0"
+        yield Violation(f"data[{key}]", Kind.INVALID, data.get(key, ""), detail)
+
+
+def _parse_default_class(text: str, path: str) -> int | Violation:
+    """Read the cluster's default. Where a Namespace lists no classes, a higher one would silently be another."""
+    found = preemption_class.parse(text, path)
+    if isinstance(found, Violation) or found in preemption_class.UNLISTED:
+        return found
+    detail = f"must be between {preemption_class.LOWEST} and {preemption_class.HIGHEST_UNLISTED}"
+    return Violation(path, Kind.INVALID, text, f"{detail}: higher ones are for Namespaces and PriorityClasses to give")
+
+
+def _parse_names(text: str, path: str) -> frozenset[str] | Violation:
+    found = _NAMES.parse(text, path)
+    return found if isinstance(found, Violation) else frozenset(name.strip() for name in text.split(","))
+
+
 def _negated(text: str, path: str) -> object:
     value = koordinator.parse_boolean(text, path)
     return value if isinstance(value, Violation) else not value
 
 
 FIELDS: Mapping[str, Field] = {
-    "defaultPreemptionClass": Field("default_class", preemption_class.parse),
+    "defaultPreemptionClass": Field("default_class", _parse_default_class),
     "disableDefaultPreemptiable": Field("default_preemptible", _negated),
     "disableDefaultTriggerPreemption": Field("default_can_preempt", _negated),
     "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse),
+    "liftablePriorityClasses": Field("liftable_priority_classes", _parse_names),
+    "nonPreemptibleOnBorrowedNodes": Field("non_preemptible_on_borrowed_nodes", OneOf((WARN, REFUSE)).parse),
     "checkpointTimeout": Field("checkpoint_timeout_seconds", _DURATION.parse),
     "extensionPercent": Field("extension_percent", WholeNumber(0, 100).parse),
     "maxDeferral": Field("max_deferral_seconds", _DURATION.parse),

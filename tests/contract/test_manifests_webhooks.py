@@ -4,6 +4,7 @@ from typing import Any
 from unittest.mock import sentinel
 
 import pytest
+import yaml
 
 from reprieve_policy import checkpoint, keys, namespace
 from reprieve_policy.kinds import KINDS, TEMPLATE_KINDS
@@ -83,7 +84,7 @@ def test_no_certificate_is_in_the_manifests(found: Any) -> None:
 
 @pytest.mark.parametrize("found", ALL)
 def test_the_systems_own_namespaces_are_always_exempt(found: Any) -> None:
-    if all(rule["scope"] == "Cluster" and rule["resources"] == ["priorityclasses"] for rule in found["rules"]):
+    if found["rules"][0]["resources"] in (["priorityclasses"], ["configmaps"]):
         return
     exempt = {
         expression["key"]: expression["values"]
@@ -109,7 +110,8 @@ def test_a_pod_that_changes_what_a_rule_reads_is_reviewed() -> None:
 
 
 def test_a_template_that_says_what_a_rule_reads_is_reviewed() -> None:
-    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "templates")))) == ON_PODS | {keys.SOFT_EVICTION}
+    also = {keys.SOFT_EVICTION, keys.HOME_NAMESPACE}
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "templates")))) == ON_PODS | also
 
 
 def test_a_priority_class_that_says_what_a_rule_reads_is_reviewed() -> None:
@@ -117,6 +119,24 @@ def test_a_priority_class_that_says_what_a_rule_reads_is_reviewed() -> None:
     assert set(manifests.keys_in(conditions(webhook(VALIDATING, "priorityclasses")))) == TOLERATIONS | own
     halves = set(annotation_keys(keys.TOLERATION_PREFIX))
     assert set(manifests.keys_in(conditions(webhook(MUTATING, "priorityclasses")))) == halves
+
+
+def test_a_native_workload_or_group_is_reviewed_where_it_says_what_it_is_defended_with() -> None:
+    found = webhook(VALIDATING, "groups")
+    assert set(manifests.keys_in(conditions(found))) == {keys.PREEMPTION_PRIORITY_CLASS}
+    (rule,) = found["rules"]
+    assert {KIND_OF[resource] for resource in rule["resources"]} == {"Workload", "PodGroup"}
+    for resource in rule["resources"]:
+        row = KINDS[KIND_OF[resource]]
+        assert (rule["apiGroups"], tuple(rule["apiVersions"])) == ([row.group], row.versions)
+
+
+def test_of_configmaps_only_the_policy_is_reviewed_and_never_its_deletion() -> None:
+    found = webhook(VALIDATING, "policy")
+    (rule,) = found["rules"]
+    assert (rule["resources"], rule["operations"]) == (["configmaps"], ["CREATE", "UPDATE"])
+    assert found["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": SETTINGS.namespace}}
+    assert f"object.metadata.?name == optional.of('{SETTINGS.policy_config_map}')" in conditions(found)
 
 
 def test_a_namespace_that_changes_its_policy_is_reviewed() -> None:
@@ -127,6 +147,16 @@ def test_a_mark_in_koordinators_dialect_is_given_our_label() -> None:
     found = webhook(MUTATING, "marks")
     assert set(manifests.keys_in(conditions(found))) == {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
     assert found["rules"][0]["resources"] == ["pods", "pods/status"]
+
+
+def test_local_programs_are_called_for_every_webhook() -> None:
+    (overlay,) = manifests.read(manifests.MANIFESTS / "overlays" / "local" / "kustomization.yaml")
+    patched = {
+        patch["target"]["kind"]: yaml.safe_load(patch["patch"]) for patch in overlay["patches"] if "target" in patch
+    }
+    for kind, webhooks in (("MutatingWebhookConfiguration", MUTATING), ("ValidatingWebhookConfiguration", VALIDATING)):
+        wanted = [f"/webhooks/{index}/clientConfig" for index in range(len(webhooks))]
+        assert [operation["path"] for operation in patched[kind]] == wanted
 
 
 def test_an_object_that_is_being_deleted_is_left_alone() -> None:

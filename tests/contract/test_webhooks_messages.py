@@ -3,7 +3,7 @@
 To change a text, delete `golden/messages.txt`, run this test twice, and read the difference.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reprieve_policy import keys, namespace
@@ -14,6 +14,8 @@ from reprieve_policy.objects import ObjectMeta, PodTemplate, Resource, Spec
 from reprieve_policy.rules import RULES
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Verdict
+from reprieve_testing import builders
+from reprieve_testing.builders import a_policy_map
 
 GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
 
@@ -44,6 +46,14 @@ def a_quota(least: dict[str, str], most: dict[str, str]) -> Resource:
     return Resource(kind="ElasticQuota", metadata=ObjectMeta(name="gpu"), spec=Spec(min=least, max=most))
 
 
+def a_borrower() -> Resource:
+    return builders.a_pod().labelled(keys.PREEMPTIBLE, "false").on_nodes_of("lender").build()
+
+
+def a_workload(defence: str, *groups: str) -> Resource:
+    return builders.a_workload().with_templates(*groups).defended_as(defence).build()
+
+
 def in_class(value: str, **annotations: str) -> Resource:
     return a_pod({keys.PREEMPTION_CLASS: value}, **annotations)
 
@@ -58,6 +68,8 @@ _TOLERATIONS = {
     "seconds": keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS,
     "old_seconds": keys.OLD_TOLERATION_PREFIX + keys.TOLERATION_SECONDS,
 }
+REFUSING_LOANS = PolicySettings(non_preemptible_on_borrowed_nodes="refuse")
+LIFTING_NONE_HERE = PolicySettings(max_preemption_priority_lift=9000, liftable_priority_classes=frozenset({"batch"}))
 FACTS = Facts(
     priority_classes={
         "low": a_priority_class("low", 100),
@@ -139,6 +151,14 @@ CASES = {
     "a default class in a sensitive namespace": Case(
         a_namespace(workload_type="sensitive", default_preemption_class="5")
     ),
+    "non-preemptible on another namespace's nodes": Case(a_borrower()),
+    "the same where that is refused": Case(a_borrower(), facts=Facts(settings=REFUSING_LOANS)),
+    "a workload defended below one of its groups": Case(a_workload("plain", "low", "high")),
+    "a group of a workload that is not there yet": Case(a_workload("plain", "gold")),
+    "a defence above what its PriorityClass may have": Case(
+        a_pod(preemption_priority_class="high"), facts=replace(FACTS, settings=LIFTING_NONE_HERE)
+    ),
+    "two settings that cannot be read": Case(a_policy_map(ceiling="0s", extensionPercent="half")),
     "three mistakes": Case(a_pod({keys.PREEMPTION_CLASS: "11", keys.PREEMPTIBLE: "x"}, checkpoint_timeout="soon")),
 }
 
@@ -147,6 +167,11 @@ CONFIG_MAPS = {
     "a number out of range": {"extensionPercent": "101"},
     "a time that is too long": {"ceiling": "200h"},
     "a switch that is no boolean": {"disableDefaultPreemptiable": "yes"},
+    "a default class that namespaces must allow": {"defaultPreemptionClass": "7"},
+    "a time above the ceiling": {"ceiling": "5m", "checkpointTimeout": "6m"},
+    "names without a lift": {"liftablePriorityClasses": "training"},
+    "names that are none": {"liftablePriorityClasses": "Training"},
+    "a word that is none of the two": {"nonPreemptibleOnBorrowedNodes": "maybe"},
 }
 
 

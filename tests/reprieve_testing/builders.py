@@ -5,13 +5,28 @@ nothing that a test would want to say: no class, no priority, no owner.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from reprieve_policy import keys
 from reprieve_policy.eviction import Eviction, Phase
-from reprieve_policy.objects import JobTemplate, ObjectMeta, OwnerReference, PodTemplate, Resource, Spec
+from reprieve_policy.objects import (
+    Affinity,
+    GroupTemplate,
+    JobTemplate,
+    NodeAffinity,
+    NodeChoice,
+    NodeRequirement,
+    NodeTerm,
+    NodeToleration,
+    ObjectMeta,
+    OwnerReference,
+    PodTemplate,
+    Resource,
+    Spec,
+)
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 """The moment at which a test's story begins, unless it says otherwise."""
@@ -85,6 +100,22 @@ class PodBuilder(_Builder):
         owner = OwnerReference(apiVersion="batch/v1", kind=kind, name=name, uid=f"uid-of-{name}", controller=True)
         return self._with_metadata(ownerReferences=(owner,))
 
+    def on_nodes_of(self, namespace: str) -> Self:
+        return self._with_spec(nodeSelector={keys.HOME_NAMESPACE: namespace})
+
+    def on_nodes_where(self, *requirements: tuple[str, str, Sequence[str]]) -> Self:
+        """Require nodes that satisfy one of `(key, operator, values)`, by node affinity."""
+        terms = [
+            NodeTerm(matchExpressions=(NodeRequirement(key=key, operator=operator, values=values),))
+            for key, operator, values in requirements
+        ]
+        choice = NodeChoice(nodeSelectorTerms=terms)
+        required = NodeAffinity(requiredDuringSchedulingIgnoredDuringExecution=choice)
+        return self._with_spec(affinity=Affinity(nodeAffinity=required))
+
+    def tolerating(self, *tolerations: NodeToleration) -> Self:
+        return self._with_spec(tolerations=tolerations)
+
     def in_template_of(self, kind: str) -> Resource:
         """Return a workload of `kind` that makes pods like this one; a template's priority is not resolved yet."""
         template = PodTemplate(
@@ -94,7 +125,8 @@ class PodBuilder(_Builder):
         spec = Spec(template=template)
         if kind == "CronJob":
             spec = Spec(jobTemplate=JobTemplate(spec=spec))
-        return Resource(kind=kind, metadata=ObjectMeta(name="workload"), spec=spec)
+        metadata = ObjectMeta(name="workload", namespace=self.resource.metadata.namespace)
+        return Resource(kind=kind, metadata=metadata, spec=spec)
 
     def _with_spec(self, **fields: object) -> Self:
         spec = replace(self.resource.spec or Spec(), **fields)  # type: ignore[arg-type]  # named by this module only
@@ -128,6 +160,26 @@ class PriorityClassBuilder(_Builder):
 
     def giving_class(self, preemption_class: int | str) -> Self:
         return self.annotated(keys.DEFAULT_PREEMPTION_CLASS, str(preemption_class))
+
+
+@dataclass(frozen=True)
+class GroupBuilder(_Builder):
+    """A native Workload or PodGroup."""
+
+    def defended_as(self, priority_class: str) -> Self:
+        return self.annotated(keys.PREEMPTION_PRIORITY_CLASS, priority_class)
+
+    def in_priority_class(self, name: str, priority: int | None = None) -> Self:
+        """Give a PodGroup a PriorityClass, and the priority that the API server resolves it to."""
+        return self._with_spec(Spec(priorityClassName=name, priority=priority))
+
+    def with_templates(self, *priority_classes: str | None, inside: Sequence[GroupTemplate] = ()) -> Self:
+        """Give a Workload a group template of each PriorityClass, and composite ones."""
+        templates = [GroupTemplate(priorityClassName=name) for name in priority_classes]
+        return self._with_spec(Spec(podGroupTemplates=templates, compositePodGroupTemplates=inside))
+
+    def _with_spec(self, spec: Spec) -> Self:
+        return replace(self, resource=replace(self.resource, spec=spec))
 
 
 @dataclass(frozen=True)
@@ -182,6 +234,21 @@ def a_pod() -> PodBuilder:
 def a_priority_class(name: str = "training") -> PriorityClassBuilder:
     """Return a PriorityClass of value 1000."""
     return PriorityClassBuilder(Resource(kind="PriorityClass", metadata=ObjectMeta(name=name), value=1000))
+
+
+def a_workload() -> GroupBuilder:
+    """Return a native Workload without group templates."""
+    return GroupBuilder(Resource(kind="Workload", metadata=ObjectMeta(name="workload", namespace="team"), spec=Spec()))
+
+
+def a_pod_group() -> GroupBuilder:
+    """Return a native PodGroup without a priority."""
+    return GroupBuilder(Resource(kind="PodGroup", metadata=ObjectMeta(name="group", namespace="team"), spec=Spec()))
+
+
+def a_policy_map(name: str = "reprieve-policy", **data: str) -> Resource:
+    """Return a ConfigMap in Reprieve's namespace."""
+    return Resource(kind="ConfigMap", metadata=ObjectMeta(name=name, namespace="reprieve-system"), data=data)
 
 
 def a_namespace(name: str = "team") -> NamespaceBuilder:

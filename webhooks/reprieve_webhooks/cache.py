@@ -61,6 +61,7 @@ class ClusterFacts:
         self._namespaces = Reflector(api, object_path("namespaces"), Resource, _keep_namespace)
         self._priority_classes = Reflector(api, object_path("priorityclasses"), Resource, _keep)
         self._by_name = PriorityClasses(self._priority_classes)
+        self._policy_config_map = (own_namespace, config_map)
         self._policy = PolicyMap(api, own_namespace, config_map, on_change=show_policy)
         self._ledgers = Ledgers()
         self._owners = {
@@ -107,12 +108,13 @@ class ClusterFacts:
             namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
             priority_classes=await self._look_up_priority_classes(unknown) if unknown else self._by_name,
             owner_ledger=self._ledger_for(request.namespace, resource),
+            policy_config_map=self._policy_config_map,
         )
 
     def _known_policy(self, request: Request, resource: Resource) -> NamespacePolicy | None:
-        if resource.kind == "Namespace" or not request.namespace:
+        if resource.kind in _OF_ADMINS or not request.namespace:
             # The API server names a Namespace as its own namespace. What it says is checked whatever its enforcement
-            # is: whoever switches that on again relies on a policy that can be read.
+            # is: whoever switches that on again relies on a policy that can be read. So is the cluster's policy.
             return _UNSAID
         return self._namespaces.items.get(("", request.namespace))
 
@@ -152,6 +154,7 @@ class ClusterFacts:
 
 
 _UNSAID = NamespacePolicy()
+_OF_ADMINS = frozenset({"Namespace", "ConfigMap"})
 
 
 def _priority_class_names(resource: Resource) -> Iterator[str]:

@@ -12,10 +12,12 @@ from reprieve_policy.objects import Resource
 from reprieve_policy.verdict import Verdict
 
 from . import (
+    borrowed_nodes,
     checkpoint,
     elastic_quota,
     koordinator,
     namespace_policy,
+    policy_config,
     preemption_class,
     preemption_priority,
     preemption_toleration,
@@ -36,20 +38,24 @@ class Rule(NamedTuple):
     check: Check
 
 
+_GROUP_KINDS = frozenset({"Workload", "PodGroup"})
 _PRIORITY_CLASSES = frozenset({"PriorityClass"})
 _ELASTIC_QUOTAS = frozenset({"ElasticQuota"})
 _NAMESPACES = frozenset({"Namespace"})
+_CONFIG_MAPS = frozenset({"ConfigMap"})
 
 RULES: tuple[Rule, ...] = (
     Rule("preemption-class", POD_KINDS, preemption_class.check),
     Rule("koordinator-labels", POD_KINDS, koordinator.check),
     Rule("checkpoint", POD_KINDS, checkpoint.check),
     Rule("soft-eviction-mark", POD_KINDS, soft_eviction_mark.check),
-    Rule("preemption-priority", POD_KINDS, preemption_priority.check),
+    Rule("borrowed-nodes", POD_KINDS, borrowed_nodes.check),
+    Rule("preemption-priority", POD_KINDS | _GROUP_KINDS, preemption_priority.check),
     Rule("toleration-slip", POD_KINDS | _PRIORITY_CLASSES, toleration_slip.check),
     Rule("preemption-toleration", _PRIORITY_CLASSES, preemption_toleration.check),
     Rule("priority-class-defence", _PRIORITY_CLASSES, priority_class_defence.check),
     Rule("priority-class-default", _PRIORITY_CLASSES, priority_class_default.check),
     Rule("elastic-quota", _ELASTIC_QUOTAS, elastic_quota.check),
     Rule("namespace-policy", _NAMESPACES, namespace_policy.check),
+    Rule("policy-config", _CONFIG_MAPS, policy_config.check),
 )

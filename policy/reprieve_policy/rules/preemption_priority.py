@@ -1,60 +1,133 @@
 """`priority <= preemptionPriority`: what a workload is scheduled with is never above what it is defended with.
 
-No 1.37 type has the field (document 003 lists it as an extension); here it is the value of the PriorityClass that the
-annotation `reprieve.dev/preemption-priority-class` names, on the pod or on its PriorityClass, else the priority itself.
-Defended higher than scheduled is a right: an admin gives it through the PriorityClass, or as `maxPreemptionPriorityLift`.
+Checked: the PriorityClass that the annotation `reprieve.dev/preemption-priority-class` names, on a pod, a template, a native
+Workload or a native PodGroup, is not below the priority there (of a Workload: of each of its group templates), and not above
+what may be: what the own PriorityClass is defended with, and the lift that an admin allows beyond that. A priority is that of
+the PriorityClass that is named, else of the global default, else 0. A PriorityClass that does not exist is refused on a pod
+or PodGroup, which needs it now, and warned of in what makes them. The annotation does not change after creation.
+
+Why: of two workloads that are defended with less than they are scheduled with, each preempts the other, for ever. One that is
+scheduled low and defended high is in nobody's way and cannot be preempted: that is a right, which an admin gives.
+
+Source: document 003, "Workload priorities", and "Risks and Mitigations" (blocking preemptions) for both bounds. No 1.37 type
+has the field that it lists as an extension; here it is an annotation.
+
+Setting: `maxPreemptionPriorityLift` bounds the lift, `liftablePriorityClasses` says whose workloads may be lifted; what a
+PriorityClass's own annotation gives is in neither.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from reprieve_policy import facts as known
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
-from reprieve_policy.objects import PodView, Resource, pod_views
+from reprieve_policy.objects import GroupTemplate, Resource, Spec, annotations_of, pod_views
 from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
-    """Check the annotation of the pod or of the template."""
-    before = next(pod_views(old), None) if old else None
-    violations: list[Violation] = []
-    warnings: list[str] = []
-    for view in pod_views(resource):
-        name, path = view.annotations.get(PREEMPTION_PRIORITY_CLASS), annotation_path(view.prefix, _KEY)
-        if before is not None and not view.is_template and before.annotations.get(_KEY) != name:
-            violations.append(Violation(path, Kind.FORBIDDEN, None, "may not be changed after creation"))
-        if name is None:
-            continue
-        named = facts.priority_classes.get(name)
-        if named is None and view.is_template:
-            warnings.append(f"{path}: no such PriorityClass yet; pods are refused")
-        elif named is None:
-            violations.append(Violation(path, Kind.NOT_FOUND, name, ""))
-        else:
-            violations.extend(_check_bounds(view, named, path, facts))
-    if not violations and not warnings:
+    """Check the annotation against every priority that it is for."""
+    found = [said for claim in _claims(resource) for said in _check_claim(claim, facts)]
+    if old is not None and resource.kind in _FIXED and _named(resource) != _named(old):
+        path = annotation_path("", PREEMPTION_PRIORITY_CLASS)
+        found.insert(0, Violation(path, Kind.FORBIDDEN, None, "may not be changed after creation"))
+    if not found:
         return SILENT
-    return Verdict(violations=tuple(violations), warnings=tuple(warnings))
+    # The group templates of one Workload often share a priority, and then what is wrong with it.
+    unique = dict.fromkeys(found)
+    violations = tuple(said for said in unique if isinstance(said, Violation))
+    return Verdict(violations=violations, warnings=tuple(said for said in unique if isinstance(said, str)))
 
 
-_KEY = PREEMPTION_PRIORITY_CLASS
+_FIXED = frozenset({"Pod", "PodGroup", "Workload"})
 
 
-def _check_bounds(view: PodView, named: Resource, path: str, facts: Facts) -> Iterator[Violation]:
-    own_class = known.priority_class_of(view, facts)
-    priority, defence = _priority(view, own_class), named.value or 0
-    given = max(priority, known.preemption_priority(priority, own_class, facts))
-    highest = given + facts.settings.max_preemption_priority_lift
-    name = named.metadata.name
+class _Claim(NamedTuple):
+    """A priority, and the PriorityClass that it is to be defended with."""
+
+    defence: str | None
+    path: str
+    """Of the annotation that names the defence."""
+    spec: Spec | GroupTemplate
+    spec_path: str
+    is_needed_now: bool
+    unmet: str = ""
+    """What becomes of a name that does not exist."""
+    whose: str = ""
+
+
+def _claims(resource: Resource) -> Iterator[_Claim]:
+    key, spec = PREEMPTION_PRIORITY_CLASS, resource.spec or Spec()
+    for view in pod_views(resource):
+        unmet = "; pods are refused" if view.is_template else ""
+        path, spec_path = annotation_path(view.prefix, key), f"{view.prefix}spec"
+        yield _Claim(view.annotations.get(key), path, view.spec, spec_path, not view.is_template, unmet)
+    if resource.kind == "PodGroup":
+        yield _Claim(_named(resource), annotation_path("", key), spec, "spec", is_needed_now=True)
+    if resource.kind == "Workload":
+        for where, template in _group_templates(spec, "spec"):
+            path, whose = annotation_path("", key), f" of {where}"
+            yield _Claim(_named(resource), path, template, where, is_needed_now=False, whose=whose)
+
+
+def _group_templates(holder: Spec | GroupTemplate, prefix: str) -> Iterator[tuple[str, GroupTemplate]]:
+    """Yield every group template; the API server has bounded their number and depth before."""
+    lists: dict[str, Sequence[GroupTemplate] | None] = {
+        "podGroupTemplates": holder.podGroupTemplates,
+        "compositePodGroupTemplates": holder.compositePodGroupTemplates,
+    }
+    for name, templates in lists.items():
+        for index, template in enumerate(templates or ()):
+            path = f"{prefix}.{name}[{index}]"
+            yield path, template
+            yield from _group_templates(template, path)
+
+
+def _check_claim(claim: _Claim, facts: Facts) -> Iterator[Violation | str]:
+    own_class = known.priority_class_named(claim.spec.priorityClassName, facts)
+    priority = _priority(claim.spec, own_class)
+    if priority is None:
+        yield f"{claim.spec_path}.priorityClassName: no such PriorityClass yet{claim.unmet}"
+    if claim.defence is None:
+        return
+    named = facts.priority_classes.get(claim.defence)
+    if named is None and claim.is_needed_now and not facts.is_offline:
+        yield Violation(claim.path, Kind.NOT_FOUND, claim.defence, "")
+    elif named is None:
+        yield f"{claim.path}: no such PriorityClass yet{claim.unmet}"
+    elif priority is not None:
+        yield from _check_bounds(claim, priority, own_class, named, facts)
+
+
+def _check_bounds(
+    claim: _Claim, priority: int, own_class: Resource | None, named: Resource, facts: Facts
+) -> Iterator[Violation]:
+    defence, given = named.value or 0, max(priority, known.preemption_priority(priority, own_class, facts))
+    may_lift = _may_lift(own_class, facts)
+    highest = given + (facts.settings.max_preemption_priority_lift if may_lift else 0)
     if defence < priority:
-        detail = f"its value {defence} is below the priority {priority}: must be {priority} or higher"
-        yield Violation(path, Kind.INVALID, name, detail)
+        detail = f"its value {defence} is below the priority {priority}{claim.whose}: must be {priority} or higher"
+        yield Violation(claim.path, Kind.INVALID, claim.defence, detail)
     elif defence > highest:
-        yield Violation(path, Kind.FORBIDDEN, None, f"its value {defence} is above {highest}, the highest allowed here")
+        where = "here" if may_lift else "for its PriorityClass"
+        detail = f"its value {defence} is above {highest}, the highest allowed {where}"
+        yield Violation(claim.path, Kind.FORBIDDEN, None, detail)
 
 
-def _priority(view: PodView, own_class: Resource | None) -> int:
-    """The pod's resolved priority; a template has none yet, so what its PriorityClass will give it."""
-    if view.spec.priority is not None:
-        return view.spec.priority
-    return 0 if own_class is None or own_class.value is None else own_class.value
+def _may_lift(own_class: Resource | None, facts: Facts) -> bool:
+    liftable = facts.settings.liftable_priority_classes
+    return liftable is None or (own_class is not None and own_class.metadata.name in liftable)
+
+
+def _priority(spec: Spec | GroupTemplate, own_class: Resource | None) -> int | None:
+    """Return the resolved priority; a template has what its PriorityClass will give it, `None` where that is unknown."""
+    if spec.priority is not None:
+        return spec.priority
+    if own_class is not None:
+        return own_class.value or 0
+    return None if spec.priorityClassName else 0
+
+
+def _named(resource: Resource) -> str | None:
+    return annotations_of(resource.metadata).get(PREEMPTION_PRIORITY_CLASS)

@@ -16,7 +16,7 @@ from reprieve_policy.preemption_class import ClassSet
 from reprieve_policy.rules import RULES
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Verdict
-from reprieve_testing.builders import a_namespace, a_pod, a_priority_class
+from reprieve_testing.builders import a_namespace, a_pod, a_policy_map, a_priority_class
 
 CLASS = "metadata.labels[reprieve.dev/preemption-class]"
 PREEMPTIBLE = "metadata.labels[quota.scheduling.koordinator.sh/preemptible]"
@@ -378,6 +378,45 @@ NAMESPACES = {
     ),
 }
 
+REFUSING_LOANS = Facts(settings=PolicySettings(non_preemptible_on_borrowed_nodes="refuse"))
+PLACES = {
+    "a pod that nobody may preempt is warned of where it selects another Namespace's nodes": Case(
+        resource=a_pod().labelled(keys.PREEMPTIBLE, "false").on_nodes_of("lender").build(),
+        warned=("spec.nodeSelector[reprieve.dev/home-namespace]: non-preemptible on borrowed nodes",),
+    ),
+    "or refused, by setting": Case(
+        resource=a_pod().labelled(keys.PREEMPTIBLE, "false").on_nodes_of("lender").build(),
+        facts=REFUSING_LOANS,
+        refused=(
+            (
+                "spec.nodeSelector[reprieve.dev/home-namespace]: Forbidden: "
+                "a non-preemptible workload may not run on nodes that another namespace lent"
+            ),
+        ),
+    ),
+}
+
+POLICIES = {
+    "a policy that can be read is admitted": Case(resource=a_policy_map(ceiling="1h")),
+    "a policy that says nothing is admitted": Case(resource=replace(a_policy_map(), data=None)),
+    "everything that is wrong with a policy is said at once": Case(
+        resource=a_policy_map(ceiling="soon", extensionPercent="101"),
+        refused=(
+            (
+                'data[ceiling]: Invalid value: "soon": must be a duration in whole hours, minutes and seconds, '
+                'like "10m", "90s" or "1h30m"'
+            ),
+            'data[extensionPercent]: Invalid value: "101": must be a whole number between 0 and 100',
+        ),
+    ),
+    "another ConfigMap may say what it likes": Case(resource=a_policy_map("somebody-elses", ceiling="soon")),
+    "another ConfigMap is the policy where the program was told so": Case(
+        resource=a_policy_map("somebody-elses", extensionPercent="101"),
+        facts=Facts(policy_config_map=("reprieve-system", "somebody-elses")),
+        refused=('data[extensionPercent]: Invalid value: "101": must be a whole number between 0 and 100',),
+    ),
+}
+
 OTHERS = {"an object of another kind is nobody's business": Case(resource=Resource(kind="ConfigMap"))}
 
 RATCHET = {
@@ -410,7 +449,7 @@ RATCHET = {
     ),
 }
 
-CASES = {**PODS, **TEMPLATES, **PRIORITY_CLASSES, **NAMESPACES, **OTHERS, **RATCHET}
+CASES = {**PODS, **TEMPLATES, **PRIORITY_CLASSES, **NAMESPACES, **PLACES, **POLICIES, **OTHERS, **RATCHET}
 
 
 def decide(case: Case) -> Verdict:

@@ -16,6 +16,8 @@ ALL = {
     "disableDefaultPreemptiable": "true",
     "disableDefaultTriggerPreemption": "false",
     "maxPreemptionPriorityLift": "1000",
+    "liftablePriorityClasses": "training, batch",
+    "nonPreemptibleOnBorrowedNodes": "refuse",
     "checkpointTimeout": "5m",
     "extensionPercent": "25",
     "maxDeferral": "2m",
@@ -31,6 +33,8 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         default_preemptible=None,
         default_can_preempt=None,
         max_preemption_priority_lift=0,
+        liftable_priority_classes=None,
+        non_preemptible_on_borrowed_nodes="warn",
         checkpoint_timeout_seconds=600,
         extension_percent=50,
         max_deferral_seconds=300,
@@ -47,6 +51,8 @@ def test_every_field_can_be_set() -> None:
         default_preemptible=False,
         default_can_preempt=True,
         max_preemption_priority_lift=1000,
+        liftable_priority_classes=frozenset({"training", "batch"}),
+        non_preemptible_on_borrowed_nodes="refuse",
         checkpoint_timeout_seconds=300,
         extension_percent=25,
         max_deferral_seconds=120,
@@ -65,6 +71,42 @@ def test_space_around_a_value_is_a_configmaps_line_end() -> None:
 
 
 BAD = {
+    "a default class that Namespaces do not have by default": (
+        "defaultPreemptionClass",
+        "7",
+        Kind.INVALID,
+        "must be between 0 and 6: higher ones are for Namespaces and PriorityClasses to give",
+    ),
+    "names that no PriorityClass can have": (
+        "liftablePriorityClasses",
+        "training,,",
+        Kind.INVALID,
+        "must be names of PriorityClasses, separated by commas",
+    ),
+    "names of which none may be lifted": (
+        "liftablePriorityClasses",
+        "training",
+        Kind.INVALID,
+        "has no effect unless maxPreemptionPriorityLift is above 0",
+    ),
+    "a word that is none of the two": (
+        "nonPreemptibleOnBorrowedNodes",
+        "forbid",
+        Kind.UNSUPPORTED,
+        'supported values: "warn", "refuse"',
+    ),
+    "a checkpoint that may take longer than a victim waits": (
+        "checkpointTimeout",
+        "31m",
+        Kind.INVALID,
+        "must be at most 30m, the ceiling",
+    ),
+    "a deferral that may take longer than a victim waits": (
+        "maxDeferral",
+        "1h",
+        Kind.INVALID,
+        "must be at most 30m, the ceiling",
+    ),
     "a class out of range": ("defaultPreemptionClass", "11", Kind.INVALID, "must be between 0 and 10"),
     "a boolean that Koordinator would not read": (
         "disableDefaultPreemptiable",
@@ -99,6 +141,12 @@ def test_a_key_that_nobody_reads_is_refused() -> None:
     (found,) = settings.parse({"checkpointTimeOut": "5m"})
     assert str(found).startswith('data[checkpointTimeOut]: Unsupported value: "checkpointTimeOut": supported keys: ')
     assert '"checkpointTimeout"' in found.detail
+
+
+def test_a_ceiling_is_held_against_what_is_said_beside_it_not_against_a_default() -> None:
+    assert settings.parse({"ceiling": "2m"}) == PolicySettings(ceiling_seconds=120)
+    (found,) = settings.parse({"ceiling": "2m", "checkpointTimeout": "3m", "maxDeferral": "1m"})
+    assert str(found) == 'data[checkpointTimeout]: Invalid value: "3m": must be at most 2m, the ceiling'
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
