@@ -55,3 +55,26 @@ LEDGER = PREFIX + "ledger"
 
 # Set by the Job controller on the pods of an Indexed Job.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+
+# Gangs. Upstream: Kubernetes' scheduler-plugins and its lightweight forebear, document 004, Koordinator, Volcano, Kueue,
+# JobSet, LeaderWorkerSet and the Job controller; `gang` says which means what.
+POD_GROUP = "scheduling.x-k8s.io/pod-group"
+KOORDINATOR_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+OLD_POD_GROUP = "pod-group.scheduling.sigs.k8s.io/name"
+OLD_MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"
+DRAFT_POD_GROUP = "pod-group/name"
+DRAFT_MIN_AVAILABLE = "pod-group/min-available"
+KOORDINATOR_GANG = "gang.scheduling.koordinator.sh/name"
+KOORDINATOR_MIN_AVAILABLE = "gang.scheduling.koordinator.sh/min-available"
+KOORDINATOR_TOTAL = "gang.scheduling.koordinator.sh/total-number"
+KOORDINATOR_MODE = "gang.scheduling.koordinator.sh/mode"
+VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+VOLCANO_OWN_GROUP = "scheduling.volcano.sh/group-name"
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_PARENT = "kueue.x-k8s.io/pod-suspending-parent"
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io/name"
+LEADER_WORKER_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
+LEADER_WORKER_SIZE = "leaderworkerset.sigs.k8s.io/size"
+JOB = "batch.kubernetes.io/job-name"

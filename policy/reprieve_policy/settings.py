@@ -38,6 +38,8 @@ class PolicySettings:
     grace_cap_seconds: int = 30
     ceiling_seconds: int = 1800
     """No victim waits longer than this in all, whatever its annotations say."""
+    unreachable_min_available: str = WARN
+    """What a gang's minimum gets that its workload will never reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +121,5 @@ FIELDS: Mapping[str, Field] = {
     "maxDeferral": Field("max_deferral_seconds", _DURATION.parse),
     "gracePeriodCap": Field("grace_cap_seconds", _DURATION.parse),
     "ceiling": Field("ceiling_seconds", _DURATION.parse),
+    "unreachableMinAvailable": Field("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
 }

@@ -99,6 +99,8 @@ CALLED_FOR = {
     "a class, through the status": ("pod", "old", CLASS, STATUS),
     "a checkpoint hint": ("pod", "old", {"annotations": {keys.CHECKPOINT_HINT: "annotation:"}}),
     "a toleration, which belongs on a PriorityClass": ("pod", "old", {"annotations": {TOLERATION: "60"}}),
+    "a gang": ("pod", "old", {"labels": {keys.POD_GROUP: "train"}}),
+    "a gang's size": ("pod", "old", {"annotations": {keys.KOORDINATOR_MIN_AVAILABLE: "2"}}),
     "a mark in Koordinator's dialect": ("pod", "old", MARK),
     "a mark, through the status": ("pod", "old", MARK, STATUS),
     "a namespace's policy": ("namespace", NAMESPACE, {"annotations": {keys.WORKLOAD_TYPE: "service"}}),
@@ -106,6 +108,7 @@ CALLED_FOR = {
 NOT_CALLED_FOR = {
     "a label": ("pod", "old", {"labels": {"team": "research"}}),
     "a finalizer": ("pod", "old", {"finalizers": ["example.com/hold"]}),
+    "a Job's name, whose pods are all of one template": ("pod", "old", {"labels": {keys.JOB: "train"}}),
     "our own label": ("pod", "victim", {"labels": {keys.SOFT_EVICTION: "hinted"}}),
     "our own state": ("pod", "victim", {"annotations": {keys.EVICTION: "{}"}}),
     "a deployment's own labels": ("deployment", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}),
@@ -136,7 +139,8 @@ def test_scaling_costs_no_call(kubectl: Any) -> None:
 
 
 def test_a_template_is_reviewed_where_it_speaks_of_preemption_only(kubectl: Any) -> None:
-    assert CALLED in create(kubectl, a_deployment("new", {keys.PREEMPTION_CLASS: "2"})).output
+    for said in ({keys.PREEMPTION_CLASS: "2"}, {keys.POD_GROUP: "train"}):
+        assert CALLED in create(kubectl, a_deployment("new", said)).output
     silent = create(kubectl, a_deployment("new", {}))
     assert silent.status == 0, silent.output
 

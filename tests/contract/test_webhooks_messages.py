@@ -80,6 +80,7 @@ FACTS = Facts(
 ALL_CLASSES = namespace.read_leniently({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-10"})
 LISTED = namespace.read_leniently({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-6,8"})
 SENSITIVE = namespace.read_leniently({}, {keys.WORKLOAD_TYPE: "sensitive"})
+UNREACHABLE_IS_REFUSED = Facts(settings=PolicySettings(unreachable_min_available=policy_settings.REFUSE))
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,25 @@ CASES = {
         a_pod(preemption_priority_class="high"), facts=replace(FACTS, settings=LIFTING_NONE_HERE)
     ),
     "two settings that cannot be read": Case(a_policy_map(ceiling="0s", extensionPercent="half")),
+    "two gangs": Case(a_pod({keys.POD_GROUP: "a"}, koordinator_gang="b")),
+    "a gang whose name is none": Case(a_pod(volcano_group="a b")),
+    "a gang under an old key": Case(a_pod({keys.OLD_POD_GROUP: "a", keys.OLD_MIN_AVAILABLE: "2"})),
+    "a gang under the document's key, in a template": Case(a_template({keys.DRAFT_POD_GROUP: "a"})),
+    "a gang's minimum that is no number": Case(a_pod({keys.OLD_POD_GROUP: "a", keys.OLD_MIN_AVAILABLE: "all"})),
+    "a minimum of nobody": Case(a_pod(koordinator_gang="a", koordinator_min_available="0")),
+    "a minimum of no gang": Case(a_pod({keys.DRAFT_MIN_AVAILABLE: "2"})),
+    "a minimum above the total": Case(
+        a_pod(koordinator_gang="a", koordinator_min_available="3", koordinator_total="2")
+    ),
+    "a minimum below the total": Case(
+        a_pod(koordinator_gang="a", koordinator_min_available="1", koordinator_total="2")
+    ),
+    "two minimums": Case(a_pod({keys.OLD_POD_GROUP: "a", keys.OLD_MIN_AVAILABLE: "2"}, koordinator_min_available="3")),
+    "a minimum that is never reached": Case(a_template(koordinator_gang="a", koordinator_min_available="3")),
+    "a minimum that is never reached, where that is refused": Case(
+        a_template(koordinator_gang="a", koordinator_min_available="3"), facts=UNREACHABLE_IS_REFUSED
+    ),
+    "a mode of a gang that is unknown": Case(a_pod(koordinator_gang="a", koordinator_mode="strict")),
     "three mistakes": Case(a_pod({keys.PREEMPTION_CLASS: "11", keys.PREEMPTIBLE: "x"}, checkpoint_timeout="soon")),
 }
 

@@ -25,6 +25,7 @@ from reprieve_policy.objects import (
     OwnerReference,
     PodTemplate,
     Resource,
+    SchedulingGroup,
     Spec,
 )
 
@@ -115,6 +116,21 @@ class PodBuilder(_Builder):
 
     def tolerating(self, *tolerations: NodeToleration) -> Self:
         return self._with_spec(tolerations=tolerations)
+
+    def in_gang(self, name: str) -> Self:
+        """Put it in a gang as scheduler-plugins has them."""
+        return self.labelled(keys.POD_GROUP, name)
+
+    def in_koordinators_gang(self, name: str, minimum: int | str | None = None, total: int | str | None = None) -> Self:
+        said = {keys.KOORDINATOR_MIN_AVAILABLE: minimum, keys.KOORDINATOR_TOTAL: total}
+        builder = self.annotated(keys.KOORDINATOR_GANG, name)
+        for key, number in said.items():
+            if number is not None:
+                builder = builder.annotated(key, str(number))
+        return builder
+
+    def in_native_gang(self, name: str | None) -> Self:
+        return self._with_spec(schedulingGroup=SchedulingGroup(podGroupName=name))
 
     def in_template_of(self, kind: str) -> Resource:
         """Return a workload of `kind` that makes pods like this one; a template's priority is not resolved yet."""

@@ -16,8 +16,9 @@ EXAMPLES = MANIFESTS / "examples"
 Object = dict[str, Any]
 
 _KEY = re.compile(
-    r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:reprieve\.dev|koordinator\.sh|scheduling\.x-k8s\.io|scheduling\.sigs\.k8s\.io)/[a-z-]+"
-    r"|(?<![a-z0-9.-])reprieve\.dev/[a-z-]+"
+    r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:reprieve\.dev|koordinator\.sh|x-k8s\.io|sigs\.k8s\.io|volcano\.sh)/[a-z-]+"
+    r"|(?<![a-z0-9.-])(?:reprieve\.dev|pod-group)/[a-z-]+"
+    r"|scheduling\.k8s\.io/group-name|pod-group\.scheduling\.sigs\.k8s\.io(?!/)"
 )
 
 

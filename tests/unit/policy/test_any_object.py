@@ -2,7 +2,7 @@
 
 from random import Random
 
-from reprieve_policy import checkpoint, contract, eviction, ledger, mark, namespace, settings, toleration
+from reprieve_policy import checkpoint, contract, eviction, gang, ledger, mark, namespace, settings, toleration
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.defaults import decide_defaults
 from reprieve_policy.facts import Facts
@@ -35,6 +35,7 @@ KEYS = [
     *(PREEMPTION_CLASS, PREEMPTIBLE, CAN_PREEMPT, CHECKPOINT, CHECKPOINT_HINT, CHECKPOINT_TIMEOUT, MAX_DEFERRAL),
     *(SOFT_EVICTION, KOORDINATOR_SOFT_EVICTION, PREEMPTION_PRIORITY_CLASS, COMPLETION_INDEX),
     *(WORKLOAD_TYPE, ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT),
+    *(place.key for place in sorted(gang.PLACES) if place.holder != "spec"),
     TOLERATION_PREFIX + MINIMUM_PREEMPTABLE_PRIORITY,
     TOLERATION_PREFIX + TOLERATION_SECONDS,
     OLD_TOLERATION_PREFIX + TOLERATION_SECONDS,

@@ -23,6 +23,7 @@ ALL = {
     "maxDeferral": "2m",
     "gracePeriodCap": "10s",
     "ceiling": "1h",
+    "unreachableMinAvailable": "refuse",
 }
 
 
@@ -58,6 +59,7 @@ def test_every_field_can_be_set() -> None:
         max_deferral_seconds=120,
         grace_cap_seconds=10,
         ceiling_seconds=3600,
+        unreachable_min_available="refuse",
     )
 
 

@@ -1,0 +1,55 @@
+"""A pod is in one gang, under a name that can be one; keys that no scheduler reads any more are warned about.
+
+Two schedulers' dialects may name the same group (000, 003, 004). A JobSet, LeaderWorkerSet or Job whose pods declare a
+group is that group. Nor is it a second gang where a controller wrote the name: Kueue for a workload that it suspends,
+Volcano and the Job controller on pods that have a controller.
+"""
+
+from collections.abc import Iterator
+
+from reprieve_policy import gang
+from reprieve_policy.facts import Facts
+from reprieve_policy.gang import DIALECTS, Dialect, Said
+from reprieve_policy.objects import PodView, Resource, controller_of, pod_views
+from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation
+
+_DETAIL = "must be a name of at most 253 letters, digits, '-', '_' and '.'"
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+    """Check what the pod or the template says of its gang."""
+    views = [view for view in pod_views(resource) if gang.says_anything(view)]
+    if not views:
+        return SILENT
+    is_controlled = resource.kind == "Pod" and controller_of(resource.metadata) is not None
+    violations = [found for view in views for found in _check_view(view, is_controlled=is_controlled)]
+    warnings = [text for view in views for text in _warn(view)]
+    return Verdict(violations=tuple(violations), warnings=tuple(warnings))
+
+
+def _check_view(view: PodView, *, is_controlled: bool) -> Iterator[Violation]:
+    for dialect in DIALECTS:
+        name = dialect.name.read(view)
+        if name and not gang.is_name(name):
+            yield Violation(dialect.name.path(view.prefix), Kind.INVALID, name, _DETAIL)
+    chosen = [said for said in gang.names(view) if _is_chosen(said.dialect, view, is_controlled=is_controlled)]
+    for said in chosen[1:]:
+        if said.name != chosen[0].name:
+            yield _another(said, chosen[0])
+
+
+def _is_chosen(dialect: Dialect, view: PodView, *, is_controlled: bool) -> bool:
+    if not dialect.is_declared or (dialect.may_be_generated and is_controlled):
+        return False
+    return dialect.is_generated_with is None or not dialect.is_generated_with.read(view)
+
+
+def _another(said: Said, first: Said) -> Violation:
+    detail = f'must be "{first.name}", as in {first.path}: a pod is in one gang'
+    return Violation(said.path, Kind.INVALID, said.name, detail)
+
+
+def _warn(view: PodView) -> Iterator[str]:
+    for said in gang.names(view):
+        if said.dialect.instead:
+            yield f"label {said.dialect.name.key} is old: use {said.dialect.instead}"

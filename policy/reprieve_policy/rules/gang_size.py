@@ -1,0 +1,97 @@
+"""A gang's sizes are positive whole numbers, don't contradict each other, and can be reached.
+
+Documents 004 (`min-available`) and 000 (only a minimum equal to the total is supported). What upstream cannot parse it
+ignores, and starts the pod alone; here it is refused. A minimum above what the workload will ever run at once is warned
+about, or refused where an admin says so (`unreachableMinAvailable`): a gang may have pods of several workloads.
+"""
+
+from collections.abc import Iterator
+
+from reprieve_policy import gang, keys
+from reprieve_policy.facts import Facts
+from reprieve_policy.gang import DIALECTS, Number
+from reprieve_policy.objects import PodView, Resource, Spec, pod_views
+from reprieve_policy.settings import REFUSE
+from reprieve_policy.value import OneOf
+from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
+
+_STRICT = "Strict"
+_MODE = OneOf((_STRICT, "NonStrict"))
+"""Koordinator's; whatever else stands there silently means the first."""
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+    """Check what the pod or the template says of its gang's size."""
+    views = [view for view in pod_views(resource) if gang.says_anything(view)]
+    if not views:
+        return SILENT
+    violations = [found for view in views for found in _check_view(view)]
+    warnings = [text for view in views for text in _warn_unequal(view)]
+    most = _most_pods(resource.kind, _workload_spec(resource))
+    unreachable = [number for view in views for number in gang.minimums(view) if most and _int(number) > most]
+    if facts.settings.unreachable_min_available == REFUSE:
+        detail = f"must be at most {most}: the {resource.kind} runs no more pods at once"
+        violations.extend(Violation(path, Kind.INVALID, str(value), detail) for path, value in unreachable)
+    else:
+        whose = f"the {resource.kind} runs at most {most} at once"
+        warnings.extend(f"min-available {value} is never reached: {whose}" for _, value in unreachable)
+    return Verdict(violations=tuple(violations), warnings=tuple(warnings))
+
+
+def _check_view(view: PodView) -> Iterator[Violation]:
+    minimums, sizes = list(gang.minimums(view)), list(gang.sizes(view))
+    unreadable = [number.value for number in (*minimums, *sizes) if isinstance(number.value, Violation)]
+    yield from unreadable or _contradictions(minimums, sizes)
+    yield from _nameless(view)
+    mode = view.annotations.get(keys.KOORDINATOR_MODE, _STRICT)
+    bad_mode = _MODE.check(mode, annotation_path(view.prefix, keys.KOORDINATOR_MODE))
+    if bad_mode is not None:
+        yield bad_mode
+
+
+def _contradictions(minimums: list[Number], sizes: list[Number]) -> Iterator[Violation]:
+    """Yield what is wrong with numbers that are all readable."""
+    for numbers in (minimums, sizes):
+        for number in numbers[1:]:
+            if number.value != numbers[0].value:
+                detail = f'must be "{numbers[0].value}", as in {numbers[0].path}'
+                yield Violation(number.path, Kind.INVALID, str(number.value), detail)
+    for minimum, size in zip(minimums[:1], sizes[:1], strict=False):
+        if _int(minimum) > _int(size):
+            detail = f"must be at most {size.value}, as in {size.path}: the gang has no more pods"
+            yield Violation(minimum.path, Kind.INVALID, str(minimum.value), detail)
+
+
+def _nameless(view: PodView) -> Iterator[Violation]:
+    """Yield a violation for a minimum of no gang: a scheduler would start the pod alone."""
+    if next(gang.names(view), None) is not None:
+        return
+    for dialect in DIALECTS:
+        if dialect.minimum is not None and dialect.minimum.read(view):
+            yield Violation(dialect.name.path(view.prefix), Kind.REQUIRED, None, "the name of the gang")
+
+
+def _warn_unequal(view: PodView) -> Iterator[str]:
+    texts = (view.annotations.get(key, "") for key in (keys.KOORDINATOR_MIN_AVAILABLE, keys.KOORDINATOR_TOTAL))
+    minimum, total = (gang.SIZE.parse(text, "") for text in texts)
+    if isinstance(minimum, int) and isinstance(total, int) and minimum < total:
+        yield f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}: below {total}, but the gang is preempted as a whole"
+
+
+def _workload_spec(resource: Resource) -> Spec:
+    spec = resource.spec or Spec()
+    return (spec.jobTemplate.spec or Spec()) if spec.jobTemplate is not None else spec
+
+
+def _most_pods(kind: str, spec: Spec) -> int | None:
+    """Return how many pods the workload has at once; `None` where that is not its to say, 0 where it is paused."""
+    if kind in ("Job", "CronJob"):
+        parallelism = 1 if spec.parallelism is None else spec.parallelism
+        return parallelism if spec.completions is None else min(parallelism, spec.completions)
+    if kind in ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"):
+        return 1 if spec.replicas is None else spec.replicas
+    return None
+
+
+def _int(number: Number) -> int:
+    return number.value if isinstance(number.value, int) else 0
