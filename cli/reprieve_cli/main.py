@@ -20,7 +20,9 @@ class Entry(NamedTuple):
     help: str
 
 
-COMMANDS: Mapping[str, Entry] = {}
+COMMANDS: Mapping[str, Entry] = {
+    "check": Entry("reprieve_cli.check", "Check manifests, without a cluster, by the rules that would admit them."),
+}
 
 
 class LazyGroup(click.Group):
@@ -44,10 +46,8 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """Write the list without importing what it names."""
-        rows = [(name, entry.help) for name, entry in self._entries.items()]
-        if rows:
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self._entries.items()])
 
 
 @click.command(cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,0 +1,92 @@
+"""One object and what is known of the cluster, to findings with lines: the rules of admission, as at creation."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+
+from reprieve_policy import settings
+from reprieve_policy.admission import decide_admission
+from reprieve_policy.facts import Facts
+from reprieve_policy.objects import Resource
+from reprieve_policy.rules import RULES
+from reprieve_policy.settings import PolicySettings
+from reprieve_policy.verdict import Violation
+
+from . import places
+from .documents import Document
+from .finding import Finding, Level
+from .knowledge import EXEMPT, POLICY_MAP, Gap, Gaps, Knowledge
+from .subjects import Subject
+
+
+def judge(subject: Subject, document: Document, knowledge: Knowledge) -> list[Finding]:
+    """Return what is wrong with one object, in the order of its lines."""
+    found = [_violation(violation) for violation in (*subject.violations, *_policy_violations(subject))]
+    if subject.resource is not None and _namespace_of(subject) not in EXEMPT:
+        found += _judge_by_rules(subject, subject.resource, knowledge)
+    placed = (each.at(document.file, document.line_of(each.path), subject.name) for each in found)
+    return sorted(placed, key=attrgetter("line"))
+
+
+def rule_of_warning(text: str, resource: Resource, facts: Facts) -> str:
+    """Return the id of the rule that warns so, empty for a violation that a Namespace turns into a warning."""
+    ruled = (rule for rule in RULES if resource.kind in rule.kinds)
+    return next((rule.id for rule in ruled if text in rule.check(resource, None, facts).warnings), "")
+
+
+def _judge_by_rules(subject: Subject, resource: Resource, knowledge: Knowledge) -> Iterator[Finding]:
+    facts, gaps = knowledge.strict_world(subject)
+    verdict = decide_admission(resource, None, facts)
+    if verdict.is_silent:
+        return
+    doubts = _doubts(subject, resource, knowledge, gaps) if gaps else (lambda _: ())
+    for violation in verdict.violations:
+        missing = doubts(violation)
+        yield _doubt(violation.path, violation.rule, missing) if missing else _violation(violation)
+    for text in verdict.warnings:
+        rule, missing = rule_of_warning(text, resource, facts), doubts(text)
+        yield _doubt(places.path_in(text), rule, missing) if missing else _warning(text, rule)
+
+
+def _doubts(
+    subject: Subject, resource: Resource, knowledge: Knowledge, gaps: Gaps
+) -> Callable[[Violation | str], Sequence[str]]:
+    """Return what says of something that was said which of the gaps, filled favourably, would unsay it."""
+    every, no_classes = (
+        decide_admission(resource, None, knowledge.lenient_facts(subject, *kinds))
+        for kinds in ((Gap.NAMESPACE, Gap.PRIORITY_CLASS), (Gap.NAMESPACE,))
+    )
+
+    def missing(said: Violation | str) -> Sequence[str]:
+        if said in every.violations or said in every.warnings:
+            return ()
+        is_of_classes = said in no_classes.violations or said in no_classes.warnings
+        wanted = Gap.PRIORITY_CLASS if is_of_classes else Gap.NAMESPACE
+        return [name for name, gap in gaps.items() if gap is wanted]
+
+    return missing
+
+
+def _namespace_of(subject: Subject) -> str:
+    """Return where the object is; a Namespace is in itself, as webhooks see it."""
+    return subject.name.name if subject.name.kind == "Namespace" else subject.name.namespace
+
+
+def _policy_violations(subject: Subject) -> tuple[Violation, ...]:
+    if subject.name != POLICY_MAP:
+        return ()
+    parsed = settings.parse(subject.data)
+    return () if isinstance(parsed, PolicySettings) else parsed
+
+
+def _violation(violation: Violation) -> Finding:
+    return Finding(level=Level.VIOLATION, path=violation.path, message=violation.message, rule=violation.rule)
+
+
+def _warning(text: str, rule: str) -> Finding:
+    path = places.path_in(text)
+    return Finding(level=Level.WARNING, path=path, message=text.removeprefix(f"{path}: "), rule=rule)
+
+
+def _doubt(path: str, rule: str, gaps: Iterable[str]) -> Finding:
+    message = f"not judged without {' and '.join(gaps)} (see --policy)"
+    return Finding(level=Level.WARNING, path=path, message=message, rule=rule)

@@ -1,0 +1,70 @@
+"""Files, folders and standard input as texts. What cannot be read is one clause; the rest is still read."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from .unreadable import Unreadable
+
+STDIN = "-"
+MAX_BYTES = 64 * 1024 * 1024
+"""Of one file: a cluster's whole configuration, and short of what fills a laptop's memory."""
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
+"""They need not name a kind, and are no objects: kubectl is given what they make."""
+
+
+class Text(NamedTuple):
+    """A file's content, or why there is none."""
+
+    file: str
+    content: str | Unreadable
+
+
+def read_all(names: Iterable[str], *, recursive: bool) -> Iterator[Text]:
+    """Yield the text of each file, of each manifest in a folder, and of standard input for `-`."""
+    for name in names:
+        if name == STDIN:
+            yield Text("stdin", _decoded(sys.stdin.buffer.read(MAX_BYTES + 1)))
+        elif Path(name).is_dir():
+            yield from _read_folder(Path(name), recursive=recursive)
+        else:
+            yield _read_file(Path(name))
+
+
+def _read_folder(folder: Path, *, recursive: bool) -> Iterator[Text]:
+    files = sorted(_manifests(folder, recursive=recursive))
+    if not files:
+        hint = "" if recursive else "; -R also looks in the folders below"
+        yield Text(str(folder), Unreadable(f"no {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} file in it{hint}"))
+    yield from map(_read_file, files)
+
+
+def _manifests(folder: Path, *, recursive: bool) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        if not recursive:
+            folders.clear()
+        for file in files:
+            if file.endswith(_SUFFIXES) and file not in _KUSTOMIZATIONS:
+                yield Path(root, file)
+
+
+def _read_file(path: Path) -> Text:
+    try:
+        with path.open("rb") as file:
+            return Text(str(path), _decoded(file.read(MAX_BYTES + 1)))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return Text(str(path), Unreadable(reason[:1].lower() + reason[1:]))
+
+
+def _decoded(content: bytes) -> str | Unreadable:
+    if len(content) > MAX_BYTES:
+        return Unreadable(f"larger than {MAX_BYTES // 1024 // 1024} MiB: split it")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return Unreadable("not UTF-8 text", 1 + content.count(b"\n", 0, error.start))

@@ -1,0 +1,102 @@
+"""A mapping from a file as what rules judge: a `Resource`, and what is wrong with its form."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from reprieve_policy import form, kinds
+from reprieve_policy.objects import Resource
+from reprieve_policy.text import show
+from reprieve_policy.verdict import Kind, Violation
+
+from .finding import ObjectName, printable
+
+_AT = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_EXPECTED = re.compile(r"Expected `(\w+)[^`]*`, got `(\w+)`")
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+    "null": "nothing",
+}
+
+
+class Subject(NamedTuple):
+    """One object. `resource` is `None` for a kind without rules, and where the form cannot be read."""
+
+    name: ObjectName
+    resource: Resource | None = None
+    data: Mapping[str, str] = {}
+    """A ConfigMap's."""
+    violations: tuple[Violation, ...] = ()
+    """Of its form."""
+
+
+def build(document: dict[str, Any], namespace: str = "") -> Subject:
+    """Return the subject that an object is; what is no text where a text must be is made one, after it was told.
+
+    `namespace` is where an object goes that names none.
+    """
+    name = _name_of(document, namespace)
+    if not kinds.is_served_as(name.kind, str(document["apiVersion"]).rpartition("/")[0]):
+        return Subject(name)
+    violations = form.check_form(document)
+    for _, metadata in form.metadata_in(document):
+        _make_texts(metadata)
+    try:
+        return Subject(name, _converted(document), _data_of(document), violations)
+    except msgspec.ValidationError as error:
+        return Subject(name, violations=(*violations, _violation(str(error))))
+
+
+def _name_of(document: dict[str, Any], namespace: str) -> ObjectName:
+    kind, metadata = document["kind"], document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    row = kinds.KINDS.get(kind)
+    place = metadata.get("namespace") or (namespace if row is None or row.is_namespaced else "")
+    name = metadata.get("name") or metadata.get("generateName") or ""
+    return ObjectName(*(printable(show(text)) for text in (kind, place, name)))
+
+
+def _data_of(document: dict[str, Any]) -> Mapping[str, str]:
+    data = document.get("data") if document["kind"] == "ConfigMap" else None
+    return {key: show(value) for key, value in data.items()} if isinstance(data, dict) else {}
+
+
+def _make_texts(metadata: Any) -> None:
+    for field in ("labels", "annotations"):
+        held = metadata.get(field)
+        if isinstance(held, dict):
+            # Go reads `null` as an empty text.
+            metadata[field] = {key: "" if text is None else show(text) for key, text in held.items()}
+        elif held is not None:
+            del metadata[field]
+
+
+def _converted(document: dict[str, Any]) -> Resource:
+    try:
+        return msgspec.convert(document, Resource)
+    except msgspec.ValidationError:
+        # Go reads `null` as absent, anywhere; looking for it in every object would cost more than all its rules.
+        return msgspec.convert(_without_nulls(document), Resource)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _violation(text: str) -> Violation:
+    match = _AT.fullmatch(text)
+    assert match is not None
+    expected = _EXPECTED.search(match[1])
+    wanted, got = (_WORDS.get(word, word) for word in expected.groups()) if expected else (match[1], "something else")
+    return Violation(
+        (match[2] or "").replace("[...]", ""), Kind.INVALID, None, f"must be {wanted}, not {got}", form.RULE
+    )

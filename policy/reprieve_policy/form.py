@@ -1,0 +1,67 @@
+"""The form of an object as it was written, before anything is decoded: what the API server would drop or refuse.
+
+Admission never sees these slips. A field that the API server does not know, `annotation:` for `annotations:`, is pruned
+before any webhook is asked (or refused, by a client that asks for strict validation); a class that is a number, not a
+text, is refused as not decodable. So they are found where manifests are read, by the same words.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from .kinds import KINDS
+from .text import show
+from .verdict import Kind, Violation, quote
+
+RULE = "form"
+"""The id under which these violations are told; no rule of admission has it."""
+
+Document = Mapping[str, object]
+
+_MAPS = ("labels", "annotations")
+_SLIPS = {"label": "labels", "annotation": "annotations", "Labels": "labels", "Annotations": "annotations"}
+
+
+def check_form(document: Document) -> tuple[Violation, ...]:
+    """Return the slips in the metadata of an object and of the pod template in it."""
+    return tuple(found for prefix, metadata in metadata_in(document) for found in _check_metadata(metadata, prefix))
+
+
+def metadata_in(document: Document) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the metadata of an object, and of the pod template in it, each with its prefix."""
+    row = KINDS.get(str(document.get("kind")))
+    prefixes = ("", row.template) if row is not None and row.template else ("",)
+    for prefix in prefixes:
+        found = _inside(document, f"{prefix}metadata")
+        if isinstance(found, Mapping):
+            yield prefix, found
+
+
+def _check_metadata(metadata: Mapping[str, object], prefix: str) -> Iterator[Violation]:
+    for name, value in metadata.items():
+        path = f"{prefix}metadata.{name}"
+        if name in _SLIPS:
+            detail = f"the field is {_SLIPS[name]}: the API server drops one that it does not know"
+            yield Violation(path, Kind.FORBIDDEN, None, detail, RULE)
+        elif name in _MAPS:
+            yield from _check_map(value, path)
+
+
+def _check_map(value: object, path: str) -> Iterator[Violation]:
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        yield Violation(path, Kind.INVALID, show(value), "must be a mapping of keys to texts", RULE)
+        return
+    for key, text in value.items():
+        if text is not None and not isinstance(text, str):
+            shown = show(text)
+            detail = "must be a text" if isinstance(text, dict | list) else f"must be a text: {quote(shown)}"
+            yield Violation(f"{path}[{key}]", Kind.INVALID, shown, detail, RULE)
+
+
+def _inside(document: Document, path: str) -> object:
+    found: object = document
+    for step in path.split("."):
+        if not isinstance(found, Mapping):
+            return None
+        found = found.get(step)
+    return found

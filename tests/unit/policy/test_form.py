@@ -1,0 +1,65 @@
+"""Slips that the API server drops or refuses before admission, found in what was written."""
+
+from typing import Any
+
+import pytest
+
+from reprieve_policy import form
+
+DROPPED = "Forbidden: the field is {0}: the API server drops one that it does not know"
+
+CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "an object that says nothing": ({"kind": "Pod"}, []),
+    "metadata that is no mapping is for the decoder to say": ({"kind": "Pod", "metadata": []}, []),
+    "maps that are absent, null and empty": ({"kind": "Pod", "metadata": {"labels": None, "annotations": {}}}, []),
+    "texts, and null, which is an empty one": ({"kind": "Pod", "metadata": {"labels": {"a": "4", "b": None}}}, []),
+    "annotation for annotations": (
+        {"kind": "Pod", "metadata": {"annotation": {"a": "b"}}},
+        ["metadata.annotation: " + DROPPED.format("annotations")],
+    ),
+    "label for labels, in a template": (
+        {"kind": "Deployment", "metadata": {}, "spec": {"template": {"metadata": {"label": {}}}}},
+        ["spec.template.metadata.label: " + DROPPED.format("labels")],
+    ),
+    "in the template of a CronJob's Job": (
+        {"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"metadata": {"Labels": {}}}}}}},
+        ["spec.jobTemplate.spec.template.metadata.Labels: " + DROPPED.format("labels")],
+    ),
+    "a template where the kind has none": (
+        {"kind": "PriorityClass", "spec": {"template": {"metadata": {"label": {}}}}},
+        [],
+    ),
+    "a template that is no mapping": ({"kind": "Job", "spec": {"template": "x"}}, []),
+    "a spec that is no mapping": ({"kind": "Job", "spec": []}, []),
+    "a class that is a number": (
+        {"kind": "Pod", "metadata": {"labels": {"reprieve.dev/preemption-class": 4}}},
+        ['metadata.labels[reprieve.dev/preemption-class]: Invalid value: "4": must be a text: "4"'],
+    ),
+    "a boolean": (
+        {"kind": "Pod", "metadata": {"annotations": {"a": True}}},
+        ['metadata.annotations[a]: Invalid value: "true": must be a text: "true"'],
+    ),
+    "a mapping as a value": (
+        {"kind": "Pod", "metadata": {"annotations": {"a": {"b": "c"}, "d": ["e"]}}},
+        [
+            'metadata.annotations[a]: Invalid value: "{…}": must be a text',
+            'metadata.annotations[d]: Invalid value: "[…]": must be a text',
+        ],
+    ),
+    "a list as labels": (
+        {"kind": "Pod", "metadata": {"labels": ["a"]}},
+        ['metadata.labels: Invalid value: "[…]": must be a mapping of keys to texts'],
+    ),
+    "a kind that is no text": (
+        {"kind": [], "metadata": {"label": {}}},
+        ["metadata.label: " + DROPPED.format("labels")],
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", CASES)
+def test_what_is_dropped_or_refused_before_admission_is_said(sentence: str) -> None:
+    document, said = CASES[sentence]
+    violations = form.check_form(document)
+    assert [str(violation) for violation in violations] == said
+    assert {violation.rule for violation in violations} <= {form.RULE}
