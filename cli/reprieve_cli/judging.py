@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from reprieve_policy import settings
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import Resource
 from reprieve_policy.rules import RULES
-from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Violation
 
 from . import places
@@ -20,8 +18,8 @@ from .subjects import Subject
 
 def judge(subject: Subject, document: Document, knowledge: Knowledge) -> list[Finding]:
     """Return what is wrong with one object, in the order of its lines."""
-    found = [_violation(violation) for violation in (*subject.violations, *_policy_violations(subject))]
-    if subject.resource is not None and _namespace_of(subject) not in EXEMPT:
+    found = [_violation(violation) for violation in subject.violations]
+    if subject.resource is not None and _is_reviewed(subject):
         found += _judge_by_rules(subject, subject.resource, knowledge)
     placed = (each.at(document.file, document.line_of(each.path), subject.name) for each in found)
     return sorted(placed, key=attrgetter("line"))
@@ -66,16 +64,10 @@ def _doubts(
     return missing
 
 
-def _namespace_of(subject: Subject) -> str:
-    """Return where the object is; a Namespace is in itself, as webhooks see it."""
-    return subject.name.name if subject.name.kind == "Namespace" else subject.name.namespace
-
-
-def _policy_violations(subject: Subject) -> tuple[Violation, ...]:
-    if subject.name != POLICY_MAP:
-        return ()
-    parsed = settings.parse(subject.data)
-    return () if isinstance(parsed, PolicySettings) else parsed
+def _is_reviewed(subject: Subject) -> bool:
+    """True where a webhook would be asked; a Namespace is in itself, as webhooks see it."""
+    kind, namespace, name = subject.name
+    return subject.name == POLICY_MAP or (name if kind == "Namespace" else namespace) not in EXEMPT
 
 
 def _violation(violation: Violation) -> Finding:

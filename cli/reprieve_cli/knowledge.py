@@ -74,7 +74,7 @@ class Knowledge:
         elif resource.kind == "PriorityClass":
             self.priority_classes[name] = resource
         elif subject.name == POLICY_MAP:
-            parsed = settings.parse(subject.data)
+            parsed = settings.parse(resource.data or {})
             self.settings = parsed if isinstance(parsed, PolicySettings) else self.settings
 
     def strict_world(self, subject: Subject) -> World:

@@ -1,7 +1,6 @@
 """A mapping from a file as what rules judge: a `Resource`, and what is wrong with its form."""
 
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,8 +30,6 @@ class Subject(NamedTuple):
 
     name: ObjectName
     resource: Resource | None = None
-    data: Mapping[str, str] = {}
-    """A ConfigMap's."""
     violations: tuple[Violation, ...] = ()
     """Of its form."""
 
@@ -49,7 +46,7 @@ def build(document: dict[str, Any], namespace: str = "") -> Subject:
     for _, metadata in form.metadata_in(document):
         _make_texts(metadata)
     try:
-        return Subject(name, _converted(document), _data_of(document), violations)
+        return Subject(name, _converted(document), violations)
     except msgspec.ValidationError as error:
         return Subject(name, violations=(*violations, _violation(str(error))))
 
@@ -61,11 +58,6 @@ def _name_of(document: dict[str, Any], namespace: str) -> ObjectName:
     place = metadata.get("namespace") or (namespace if row is None or row.is_namespaced else "")
     name = metadata.get("name") or metadata.get("generateName") or ""
     return ObjectName(*(printable(show(text)) for text in (kind, place, name)))
-
-
-def _data_of(document: dict[str, Any]) -> Mapping[str, str]:
-    data = document.get("data") if document["kind"] == "ConfigMap" else None
-    return {key: show(value) for key, value in data.items()} if isinstance(data, dict) else {}
 
 
 def _make_texts(metadata: Any) -> None:

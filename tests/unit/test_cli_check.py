@@ -249,13 +249,14 @@ def test_what_refers_to_something_in_the_same_run_is_judged_by_it(tmp_path: Path
     )
 
 
-def test_what_is_merely_not_known_is_a_warning(tmp_path: Path) -> None:
+def test_what_is_merely_not_known_is_a_warning_where_it_is_named(tmp_path: Path) -> None:
     checked = run(write(tmp_path, "a.yaml", DEFENDED % "low"))
     assert checked.status == 0
-    (line,) = checked.lines
-    assert line.endswith(
-        f'{DEFENCE}: not judged without PriorityClass "low" and PriorityClass "high" (see --policy) [preemption-priority]'
-    )
+    unknown = 'not judged without PriorityClass "low" and PriorityClass "high" (see --policy) [preemption-priority]'
+    assert [line.partition("Pod team/p: ")[2] for line in checked.lines] == [
+        f"{DEFENCE}: {unknown}",
+        f"spec.priorityClassName: {unknown}",
+    ]
 
 
 def test_a_policy_folder_has_what_the_cluster_has(tmp_path: Path) -> None:
