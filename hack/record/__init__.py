@@ -1,0 +1,1 @@
+"""Records what a real API server asks a webhook about: the reviews of `tests/contract/reviews/recorded`."""
