@@ -69,6 +69,10 @@ bench-webhooks: setup ## this server beside controller-runtime and Go's net/http
 fuzz: setup ## hostile reviews and clients against the admission server (SEED=7 BUDGET=100000, or BUDGET=90s)
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(ONLY),--only $(ONLY))
 
+.PHONY: record
+record: setup binaries ## record anew what a real API server asks webhooks about (tests/contract/reviews/recorded)
+	@$(BIN)/python -m record
+
 .PHONY: clean
 clean: ## remove the virtual environment and caches in the tree (binaries outside it stay)
 	@rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -81,8 +81,7 @@ class Recorder:
     def configurations(self) -> list[Json]:
         """Return one configuration of each kind, for every operation on everything in these groups.
 
-        Both are needed: the collection of a DELETECOLLECTION is asked of mutating webhooks only, each of its objects of
-        validating ones only.
+        Both are needed: mutating webhooks see a generated name's pod before it has its name, and what is invalid.
         """
         return [self._configuration("Mutating"), self._configuration("Validating")]
 

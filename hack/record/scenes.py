@@ -148,6 +148,16 @@ def a_job(name: str, *, labels: Json = None, **spec: Any) -> Json:
     return job
 
 
+def _resumed(lab: Lab) -> None:
+    lab.make(a_job("waits", labels=BAD, suspend=True))
+    lab.patch("job/waits", {"spec": {"suspend": False}})
+
+
+def _deleted(lab: Lab) -> None:
+    lab.make(a_pod("deleted", labels=BAD))
+    lab.run("delete pod deleted --wait=false")
+
+
 def _orphaned(lab: Lab) -> None:
     lab.make(a_workload("ReplicaSet", "parent", labels=BAD, replicas=1))
     lab.run("wait --for=jsonpath={.status.readyReplicas}=1 --timeout=30s replicaset/parent")
@@ -179,7 +189,7 @@ def _nothing(_: Lab) -> None:
 SCENES: tuple[Scene, ...] = (
     Scene("pod-with-a-generated-name", "CREATE pods", _making(a_pod("", generateName="train-", labels={CLASS: "3"}) ), of="train-"),
     Scene("pod-with-a-generated-name-before-it-has-one", "CREATE pods",
-          _making(a_pod("", generateName="unnamed-", labels={CLASS: "3"})), of="unnamed-", asked_as="mutate"),
+          _making(a_pod("", generateName="unnamed-")), of="unnamed-", asked_as="mutate"),
     Scene("pod-on-a-dry-run", "CREATE pods",
           lambda lab: lab.run("create --dry-run=server -f -", stdin=a_pod("tried", labels=BAD)), of="tried"),
     Scene("pod-applied-server-side", "CREATE pods", lambda lab: _applied(lab, "applied", "3"), of="applied",
@@ -219,8 +229,7 @@ SCENES: tuple[Scene, ...] = (
         "pod/resized", {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "200m"}}}]}},
         "--subresource=resize", kind="strategic")), asked_as="mutate", of="resized"),
     Scene("pod-deleted", "DELETE pods",
-          lambda lab: (lab.make(a_pod("deleted", labels=BAD)), lab.run("delete pod deleted --wait=false"))[1], of="deleted"),
-    Scene("pods-deleted-as-a-collection", "DELETE pods", _collect, asked_as="mutate"),
+          _deleted, of="deleted"),
     Scene("pod-deleted-with-its-collection", "DELETE pods", _collect, of="many-"),
     Scene("deployment-scaled-by-the-autoscaler", "UPDATE deployments/scale", _scaling("Deployment"), of="scaled"),
     Scene("statefulset-scaled-by-the-autoscaler", "UPDATE statefulsets/scale", _scaling("StatefulSet"), of="scaled"),
@@ -237,9 +246,7 @@ SCENES: tuple[Scene, ...] = (
     Scene("pod-of-a-job", "CREATE pods", _nothing, by="job-controller", of="ends-"),
     Scene("finished-pod-of-a-job-loses-its-tracking-finalizer", "UPDATE pods", _nothing, by="job-controller", of="ends-"),
     Scene("job-status-by-its-controller", "UPDATE jobs/status", _nothing, by="job-controller", of="ends"),
-    Scene("bad-job-is-resumed", "UPDATE jobs", lambda lab: (
-        lab.make(a_job("waits", labels=BAD, suspend=True)), lab.patch("job/waits", {"spec": {"suspend": False}}))[1],
-        by="admin", of="waits"),
+    Scene("bad-job-is-resumed", "UPDATE jobs", _resumed, by="admin", of="waits"),
     Scene("pod-orphaned-by-the-garbage-collector", "UPDATE pods", _orphaned, by="generic-garbage-collector", of="parent-"),
     Scene("daemonset", "CREATE daemonsets", _making(a_workload("DaemonSet", "everywhere", labels=BAD)), of="everywhere"),
     Scene("pod-of-a-daemonset", "CREATE pods", _nothing, by="daemon-set-controller", of="everywhere-"),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from . import controllers
 from .facts import Facts
 from .namespace import OFF, WARN
 from .objects import Resource
@@ -15,18 +16,23 @@ _RULES_OF: Mapping[str, tuple[Rule, ...]] = {
 }
 
 
-def decide_admission(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
-    """Return all that the rules say. `old` is the object before an update, `None` at creation.
+def decide_admission(resource: Resource, old: Resource | None, facts: Facts, *, user: str = "") -> Verdict:
+    """Return all that the rules say. `old` is the object before an update, `None` at creation; `user` is who asks.
 
     Never refuses an update that does not make an existing object worse, and never one of an object that is already
     being deleted: without this, a webhook keeps a controller from removing its finalizer and the object for ever.
+    What a controller of Kubernetes' own makes from a template was judged when somebody wrote that: without this, the
+    day on which rules come, or become stricter, is the day on which running workloads get no more pods.
     """
     if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
         return SILENT
     verdict = _run(resource, old, facts)
     if old is not None and not verdict.is_allowed:
         verdict = _ratchet(verdict, old, facts)
-    return _as_warnings(verdict) if facts.namespace.enforcement == WARN else verdict
+    is_warned_only = facts.namespace.enforcement == WARN or (
+        old is None and not verdict.is_allowed and controllers.is_made_from_template(resource, user)
+    )
+    return _as_warnings(verdict) if is_warned_only else verdict
 
 
 def _run(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:

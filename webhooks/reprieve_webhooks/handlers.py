@@ -51,7 +51,7 @@ async def validate(request: Request, source: FactsSource) -> Answer | Malformed:
     if not isinstance(resource, Resource):
         return resource
     facts = await source.facts_for(request, resource)
-    verdict = decide_admission(resource, _before(request), facts)
+    verdict = decide_admission(resource, _before(request), facts, user=request.user_info.username)
     allowed = WARNED if verdict.warnings else ALLOWED
     outcome = allowed if verdict.is_allowed else DENIED
     return Answer(answer.build_verdict(request.uid, verdict), resource.kind, outcome)
@@ -63,6 +63,9 @@ def _subject(request: Request) -> Resource | Answer | Malformed:
         return Answer(answer.build_allowed(request.uid), "other", SKIPPED)
     if request.object is None:
         return Malformed(f"request.object must not be null where the operation is {request.operation}")
+    if request.operation == "UPDATE" and request.old_object is None:
+        # Judged as new, an object that is bad already would be refused for whatever is changed of it.
+        return Malformed("request.oldObject must not be null where the operation is UPDATE")
     return request.object
 
 

@@ -24,6 +24,12 @@ class GroupVersionKind(msgspec.Struct, gc=False):
     group: str = ""
 
 
+class UserInfo(msgspec.Struct, gc=False):
+    """Who asks."""
+
+    username: str = ""
+
+
 class Request(msgspec.Struct, gc=False):
     """One operation on one object."""
 
@@ -33,6 +39,7 @@ class Request(msgspec.Struct, gc=False):
     namespace: str = ""
     object: Resource | None = None
     old_object: Resource | None = msgspec.field(default=None, name="oldObject")
+    user_info: UserInfo = msgspec.field(default_factory=UserInfo, name="userInfo")
 
 
 class _Review(msgspec.Struct, gc=False):
