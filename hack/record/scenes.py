@@ -218,7 +218,7 @@ SCENES: tuple[Scene, ...] = (
           lambda lab: _terminating(lab, "ended", {"metadata": {"finalizers": None}}), of="ended"),
     Scene("pod-status-by-its-node", "UPDATE pods/status", _making(_on_a_node("runs", labels=BAD)), by="kwok", of="runs"),
     Scene("pod-status-with-a-class", "UPDATE pods/status",
-          _patching("claims", {"metadata": {"labels": {CLASS: "10"}}}, "--subresource=status", labels={CLASS: "3"}), of="claims"),
+          _patching("claims", {"metadata": {"labels": {CLASS: "5"}}}, "--subresource=status", labels={CLASS: "3"}), of="claims"),
     Scene("pod-bound-by-the-scheduler", "CREATE pods/binding", _making(a_pod("bound") | {"spec": a_pod_spec()}),
           by="kube-scheduler", of="bound"),
     Scene("pod-evicted", "CREATE pods/eviction", _with_running("evicted", _evict), of="evicted"),
