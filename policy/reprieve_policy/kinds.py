@@ -45,7 +45,9 @@ KINDS: Mapping[str, ServedKind] = {row.kind: row for row in _TABLE}
 
 TEMPLATE_KINDS = frozenset(row.kind for row in _TABLE if row.template)
 """Kinds that make pods from a template."""
-POD_KINDS = TEMPLATE_KINDS | {"Pod"}
+CUSTOM = "custom"
+"""What rules and metrics call a kind of `templateKinds`: its own name may be a namesake's, as Volcano's Job is."""
+POD_KINDS = TEMPLATE_KINDS | {"Pod", CUSTOM}
 
 
 def is_served_as(kind: str, group: str) -> bool:

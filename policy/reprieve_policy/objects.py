@@ -207,6 +207,16 @@ class Resource:
     data: Mapping[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplatedResource(Resource):
+    """An object of a listed kind (`templateKinds`), and the templates that were found in it, each with its prefix.
+
+    A class of its own, so that nobody's field of that name is taken for templates.
+    """
+
+    templates: Sequence[tuple[str, PodTemplate]] = ()
+
+
 class PodView(NamedTuple):
     """A pod, or the template of one, and where it stands in its object (`""` or `"spec.template."`)."""
 
@@ -249,6 +259,8 @@ def pod_views(resource: Resource) -> Iterator[PodView]:
 
 
 def _templates(resource: Resource) -> Iterator[tuple[str, PodTemplate]]:
+    if isinstance(resource, TemplatedResource):
+        yield from resource.templates
     spec = resource.spec or _NO_SPEC
     if spec.template is not None:
         yield "spec.template.", spec.template

@@ -4,9 +4,10 @@ Every field has a default that is safe without a ConfigMap. Koordinator's switch
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from . import duration, koordinator, preemption_class
+from . import duration, koordinator, preemption_class, template_kinds
+from .template_kinds import TemplateKinds
 from .value import Duration, Matches, OneOf, WholeNumber
 from .verdict import Kind, Violation, unsupported
 
@@ -32,6 +33,8 @@ class PolicySettings:
     liftable_priority_classes: frozenset[str] | None = None
     """Whose workloads may be defended above their priority; `None`: all, within the bound above."""
     non_preemptible_on_borrowed_nodes: str = WARN
+    # Not part of the hash: plans are remembered by their settings, and these would cost more than reading one.
+    template_kinds: TemplateKinds = field(default=template_kinds.WELL_KNOWN, hash=False)
     checkpoint_timeout_seconds: int = 600
     extension_percent: int = 50
     max_deferral_seconds: int = 300
@@ -116,6 +119,7 @@ FIELDS: Mapping[str, Field] = {
     "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse),
     "liftablePriorityClasses": Field("liftable_priority_classes", _parse_names),
     "nonPreemptibleOnBorrowedNodes": Field("non_preemptible_on_borrowed_nodes", OneOf((WARN, REFUSE)).parse),
+    "templateKinds": Field("template_kinds", template_kinds.parse),
     "checkpointTimeout": Field("checkpoint_timeout_seconds", _DURATION.parse),
     "extensionPercent": Field("extension_percent", WholeNumber(0, 100).parse),
     "maxDeferral": Field("max_deferral_seconds", _DURATION.parse),

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from reprieve_policy import checkpoint, gang, keys, namespace
-from reprieve_policy.kinds import KINDS, TEMPLATE_KINDS
+from reprieve_policy.kinds import CUSTOM, KINDS, TEMPLATE_KINDS
 from reprieve_policy.rules import RULES
+from reprieve_policy.template_kinds import WELL_KNOWN
 from reprieve_policy.toleration import annotation_keys
 from reprieve_testing import manifests
 from reprieve_webhooks.metrics import Metrics
@@ -52,8 +53,15 @@ def conditions(found: Any) -> str:
 
 
 def kinds_of(webhooks: list[Any]) -> set[str]:
-    resources = (name for found in webhooks for rule in found["rules"] for name in rule["resources"])
-    return {KIND_OF[name.partition("/")[0]] for name in resources}
+    rules = [rule for found in webhooks for rule in found["rules"]]
+    groups = {row.group for row in WELL_KNOWN.rows}
+    built_in = {
+        KIND_OF[name.partition("/")[0]]
+        for rule in rules
+        if not groups & {*rule["apiGroups"]}
+        for name in rule["resources"]
+    }
+    return built_in | ({CUSTOM} if any(groups & {*rule["apiGroups"]} for rule in rules) else set())
 
 
 @pytest.mark.parametrize("found", ALL)
@@ -121,6 +129,15 @@ def test_a_priority_class_that_says_what_a_rule_reads_is_reviewed() -> None:
     assert set(manifests.keys_in(conditions(webhook(VALIDATING, "priorityclasses")))) == TOLERATIONS | own
     halves = set(annotation_keys(keys.TOLERATION_PREFIX))
     assert set(manifests.keys_in(conditions(webhook(MUTATING, "priorityclasses")))) == halves
+
+
+def test_the_well_known_kinds_of_other_projects_are_reviewed_in_every_version() -> None:
+    found = webhook(VALIDATING, "custom")
+    # The plural that their own CustomResourceDefinitions give them.
+    known = {(row.group, row.kind.lower() + "s") for row in WELL_KNOWN.rows}
+    assert {(*rule["apiGroups"], name) for rule in found["rules"] for name in rule["resources"]} == known
+    assert all(rule["apiVersions"] == ["*"] for rule in found["rules"])
+    assert "object.?spec != oldObject.?spec" in conditions(found)
 
 
 def test_a_native_workload_or_group_is_reviewed_where_it_says_what_it_is_defended_with() -> None:

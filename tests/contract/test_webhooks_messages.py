@@ -191,6 +191,8 @@ CONFIG_MAPS = {
     "a time above the ceiling": {"ceiling": "5m", "checkpointTimeout": "6m"},
     "names without a lift": {"liftablePriorityClasses": "training"},
     "names that are none": {"liftablePriorityClasses": "Training"},
+    "a kind without a path": {"templateKinds": "example.com/Sweep"},
+    "a kind that is read without being listed": {"templateKinds": "apps/Deployment: spec.template"},
     "a word that is none of the two": {"nonPreemptibleOnBorrowedNodes": "maybe"},
 }
 

@@ -20,6 +20,7 @@ from reprieve_certs.issue import Credential, ServingNames
 from reprieve_certs.serving import ServingContext
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import Resource
+from reprieve_policy.template_kinds import TemplateKinds
 from reprieve_webhooks import listener
 from reprieve_webhooks.metrics import Metrics
 from reprieve_webhooks.review import Request
@@ -84,6 +85,10 @@ class FixedFacts:
 
     facts: Facts = field(default_factory=Facts)
     failure: Exception | None = None
+
+    @property
+    def template_kinds(self) -> TemplateKinds:
+        return self.facts.settings.template_kinds
 
     async def facts_for(self, request: Request, resource: Resource) -> Facts:
         assert request.object is resource

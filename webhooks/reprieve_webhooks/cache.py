@@ -16,6 +16,7 @@ from reprieve_policy.keys import LEDGER, PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.ledger import OWNERS, Ledger
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.objects import Resource, annotations_of, controller_of, labels_of, pod_views
+from reprieve_policy.template_kinds import TemplateKinds
 from reprieve_runtime.api import Api, ApiError, PartialObject
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.policy_map import PolicyMap
@@ -85,6 +86,11 @@ class ClusterFacts:
     def unsynced(self) -> tuple[str, ...]:
         """Return the collections that have not been listed yet."""
         return tuple(name for name, reflector in self._reflectors().items() if not reflector.is_synced)
+
+    @property
+    def template_kinds(self) -> TemplateKinds:
+        """Return the kinds of other projects that are read, as the policy lists them now."""
+        return self._policy.current.template_kinds
 
     def ages(self) -> Mapping[str, float]:
         """Return, by collection, the seconds since the API server last said anything of it."""

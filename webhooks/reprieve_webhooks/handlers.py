@@ -8,6 +8,7 @@ from reprieve_policy.admission import decide_admission
 from reprieve_policy.defaults import decide_defaults
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import Resource
+from reprieve_policy.template_kinds import TemplateKinds
 
 from . import answer, review
 from .review import Malformed, Request
@@ -15,6 +16,10 @@ from .review import Malformed, Request
 
 class FactsSource(Protocol):
     """Cluster knowledge for one request."""
+
+    @property
+    def template_kinds(self) -> TemplateKinds:
+        """The kinds of other projects that are read, and where their pod templates stand."""
 
     async def facts_for(self, request: Request, resource: Resource) -> Facts:
         """Return what rules may know; never a guess: raises where it cannot be known now."""

@@ -110,7 +110,7 @@ class Webhooks:
         return _closing(_text(413, f"a review must not be larger than {self._max_review_bytes} bytes"))
 
     async def _answer(self, name: str, handle: Handler, body: bytes) -> web.StreamResponse:
-        request = review.parse(body)
+        request = review.parse(body, self._facts.template_kinds)
         if isinstance(request, Malformed):
             return self._malformed(name, request)
         try:

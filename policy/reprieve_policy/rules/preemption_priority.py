@@ -92,7 +92,7 @@ def _check_claim(claim: _Claim, facts: Facts) -> Iterator[Violation | str]:
     if claim.defence is None:
         return
     named = facts.priority_classes.get(claim.defence)
-    if named is None and claim.is_needed_now and not facts.is_offline:
+    if named is None and claim.is_needed_now:
         yield Violation(claim.path, Kind.NOT_FOUND, claim.defence, "")
     elif named is None:
         yield f"{claim.path}: no such PriorityClass yet{claim.unmet}"

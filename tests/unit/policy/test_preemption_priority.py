@@ -72,11 +72,6 @@ CASES = {
     "a pod whose PriorityClass has gone keeps its priority": Case(
         resource=a_pod().with_priority(100, "gone").defended_as("low").build()
     ),
-    "offline, what is not among the files may well be in the cluster": Case(
-        resource=a_pod().defended_as("gold").build(),
-        facts=Facts(is_offline=True),
-        warned=(f"{DEFENCE}: no such PriorityClass yet",),
-    ),
     "a group that says nothing is admitted": Case(resource=a_pod_group().in_priority_class("low", 100).build()),
     "a group defended with what it is scheduled with is admitted": Case(
         resource=a_pod_group().in_priority_class("low", 100).defended_as("low").build()

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from reprieve_policy import settings
 from reprieve_policy.settings import FIELDS, PolicySettings
+from reprieve_policy.template_kinds import WELL_KNOWN, TemplateKind, TemplateKinds
 from reprieve_policy.verdict import Kind, Violation
 from reprieve_testing.texts import is_showable
 
+SWEEP = TemplateKind("example.com", "Sweep", ("spec.trials[*].template",))
 ALL = {
     "defaultPreemptionClass": "5",
     "disableDefaultPreemptiable": "true",
@@ -18,6 +20,7 @@ ALL = {
     "maxPreemptionPriorityLift": "1000",
     "liftablePriorityClasses": "training, batch",
     "nonPreemptibleOnBorrowedNodes": "refuse",
+    "templateKinds": "example.com/Sweep: spec.trials[*].template",
     "checkpointTimeout": "5m",
     "extensionPercent": "25",
     "maxDeferral": "2m",
@@ -36,6 +39,7 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         max_preemption_priority_lift=0,
         liftable_priority_classes=None,
         non_preemptible_on_borrowed_nodes="warn",
+        template_kinds=WELL_KNOWN,
         checkpoint_timeout_seconds=600,
         extension_percent=50,
         max_deferral_seconds=300,
@@ -54,6 +58,7 @@ def test_every_field_can_be_set() -> None:
         max_preemption_priority_lift=1000,
         liftable_priority_classes=frozenset({"training", "batch"}),
         non_preemptible_on_borrowed_nodes="refuse",
+        template_kinds=TemplateKinds((*WELL_KNOWN.rows, SWEEP)),
         checkpoint_timeout_seconds=300,
         extension_percent=25,
         max_deferral_seconds=120,
@@ -73,6 +78,12 @@ def test_space_around_a_value_is_a_configmaps_line_end() -> None:
 
 
 BAD = {
+    "a kind that is no line of its own": (
+        "templateKinds",
+        "Sweep",
+        Kind.INVALID,
+        'must be lines like "example.com/Sweep: spec.trials[*].template"',
+    ),
     "a default class that Namespaces do not have by default": (
         "defaultPreemptionClass",
         "7",
