@@ -2,12 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from . import checkpoint, koordinator, ledger, preemption_class
 from .keys import DEFAULT_PREEMPTION_CLASS, PREEMPTION_CLASS, PREEMPTION_PRIORITY_CLASS
 from .namespace import WORKLOAD_TYPE_CLASS, NamespacePolicy
 from .objects import PodView, Resource, annotations_of
+from .quota import Quotas
 from .settings import PolicySettings
+
+
+class Right(NamedTuple):
+    """A verb on a virtual resource of `reprieve.dev`, cluster-wide; see `rights`."""
+
+    verb: str
+    resource: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +27,10 @@ class Facts:
     namespace: NamespacePolicy = field(default_factory=NamespacePolicy)
     priority_classes: Mapping[str, Resource] = field(default_factory=dict)
     """By name."""
+    quotas: Quotas = field(default_factory=Quotas)
+    """Koordinator's, where they are installed."""
+    lacking: frozenset[Right] = frozenset()
+    """Of the rights that the object needs (`rights.needed`), those that whoever asks does not have."""
     owner_ledger: ledger.Ledger = field(default_factory=dict)
     """Of the controller that makes this pod; empty where it has none."""
     policy_config_map: tuple[str, str] = ("reprieve-system", "reprieve-policy")

@@ -37,7 +37,13 @@ TOLERATION_SECONDS = "toleration-seconds"
 # Upstream: Koordinator (document 000). SOFT_EVICTION is both a label and an annotation there.
 PREEMPTIBLE = "quota.scheduling.koordinator.sh/preemptible"
 CAN_PREEMPT = "quota.scheduling.koordinator.sh/can-preempt"
+QUOTA_NAME = "quota.scheduling.koordinator.sh/name"
 KOORDINATOR_SOFT_EVICTION = "scheduling.koordinator.sh/soft-eviction"
+
+# Upstream: Koordinator writes what is used to its ElasticQuotas, and an admin whose pods use them.
+NON_PREEMPTIBLE_REQUEST = "quota.scheduling.koordinator.sh/non-preemptible-request"
+NON_PREEMPTIBLE_USED = "quota.scheduling.koordinator.sh/non-preemptible-used"
+QUOTA_NAMESPACES = "quota.scheduling.koordinator.sh/namespaces"
 
 # A victim. Users may set the label to `requested` only; every other value is a phase, written by Reprieve.
 SOFT_EVICTION = PREFIX + "soft-eviction"

@@ -67,6 +67,7 @@ class Requirements:
     """What a container, or a pod as a whole, asks for."""
 
     requests: Quantities | None = None
+    limits: Quantities | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

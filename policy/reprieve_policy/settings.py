@@ -29,6 +29,8 @@ class PolicySettings:
     """`None`: nobody said, no label is written. Set by `disableDefaultPreemptiable`."""
     default_can_preempt: bool | None = None
     """`None`: nobody said. Set by `disableDefaultTriggerPreemption`."""
+    quota_fit: str = WARN
+    """What is said of a job that does not fit into its ElasticQuota: `warn` or `refuse`."""
     max_preemption_priority_lift: int = 0
     liftable_priority_classes: frozenset[str] | None = None
     """Whose workloads may be defended above their priority; `None`: all, within the bound above."""
@@ -116,6 +118,7 @@ FIELDS: Mapping[str, Field] = {
     "defaultPreemptionClass": Field("default_class", _parse_default_class),
     "disableDefaultPreemptiable": Field("default_preemptible", _negated),
     "disableDefaultTriggerPreemption": Field("default_can_preempt", _negated),
+    "quotaFit": Field("quota_fit", OneOf((WARN, REFUSE)).parse),
     "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse),
     "liftablePriorityClasses": Field("liftable_priority_classes", _parse_names),
     "nonPreemptibleOnBorrowedNodes": Field("non_preemptible_on_borrowed_nodes", OneOf((WARN, REFUSE)).parse),

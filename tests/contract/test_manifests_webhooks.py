@@ -28,6 +28,7 @@ ON_PODS = {
     keys.PREEMPTION_CLASS,
     keys.PREEMPTIBLE,
     keys.CAN_PREEMPT,
+    keys.QUOTA_NAME,
     keys.PREEMPTION_PRIORITY_CLASS,
     keys.KOORDINATOR_SOFT_EVICTION,
     *checkpoint.KEYS,

@@ -6,11 +6,13 @@ To change a text, delete `golden/messages.txt`, run this test twice, and read th
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from reprieve_policy import keys, namespace
+from reprieve_policy import keys, namespace, quota
 from reprieve_policy import settings as policy_settings
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
-from reprieve_policy.objects import ObjectMeta, PodTemplate, Resource, Spec
+from reprieve_policy.objects import Container, ObjectMeta, PodTemplate, Requirements, Resource, Spec
+from reprieve_policy.quota import Quotas
+from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE
 from reprieve_policy.rules import RULES
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Verdict
@@ -40,6 +42,13 @@ def a_priority_class(name: str = "training", value: int = 1000, **annotations: s
 def a_namespace(labels: dict[str, str] | None = None, **annotations: str) -> Resource:
     metadata = ObjectMeta(name="team-a", labels=labels, annotations=_by_key(annotations))
     return Resource(kind="Namespace", metadata=metadata)
+
+
+def a_job(gpus: str, preemptible: str) -> Resource:
+    labels = {keys.QUOTA_NAME: "gpu", keys.PREEMPTIBLE: preemptible}
+    container = Container(resources=Requirements(requests={"nvidia.com/gpu": gpus}))
+    template = PodTemplate(metadata=ObjectMeta(labels=labels), spec=Spec(containers=(container,)))
+    return Resource(kind="Job", metadata=ObjectMeta(name="j"), spec=Spec(template=template))
 
 
 def a_quota(least: dict[str, str], most: dict[str, str]) -> Resource:
@@ -82,6 +91,22 @@ LISTED = namespace.read_leniently({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-6,8"}
 SENSITIVE = namespace.read_leniently({}, {keys.WORKLOAD_TYPE: "sensitive"})
 UNREACHABLE_IS_REFUSED = Facts(settings=PolicySettings(unreachable_min_available=policy_settings.REFUSE))
 
+LACKING = Facts(lacking=frozenset({CLAIM_NON_PREEMPTIBLE}))
+FULL = Facts(
+    quotas=Quotas(
+        [
+            quota.read_leniently(
+                ObjectMeta(
+                    name="gpu", namespace="admin", annotations={keys.NON_PREEMPTIBLE_USED: '{"nvidia.com/gpu":"4"}'}
+                ),
+                {"nvidia.com/gpu": "8"},
+                {"nvidia.com/gpu": "16"},
+                {"nvidia.com/gpu": "9"},
+            )
+        ]
+    )
+)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -105,6 +130,15 @@ CASES = {
     "preemptible that is no boolean": Case(a_pod({keys.PREEMPTIBLE: "maybe"})),
     "can-preempt that is no boolean": Case(a_pod({keys.CAN_PREEMPT: "True"})),
     "preemptible taken back": Case(a_pod({keys.PREEMPTIBLE: "false"}), a_pod({keys.PREEMPTIBLE: "true"})),
+    "not preemptible, without a quota": Case(a_pod({keys.PREEMPTIBLE: "false"}), facts=LACKING),
+    "not preemptible, without a quota, offline": Case(
+        a_template({keys.PREEMPTIBLE: "false"}), facts=Facts(is_offline=True)
+    ),
+    "a job that does not fit into its quota": Case(a_job("12", "true"), facts=FULL),
+    "a non-preemptible job that does not": Case(a_job("5", "false"), facts=FULL),
+    "a job that does not fit, where that is refused": Case(
+        a_job("12", "true"), facts=replace(FULL, settings=PolicySettings(quota_fit="refuse"))
+    ),
     "can-preempt that cannot": Case(a_pod({keys.CAN_PREEMPT: "true"}, Spec(preemptionPolicy="Never"))),
     "an unknown strategy": Case(a_pod(checkpoint="sometimes")),
     "a hint with a host": Case(a_pod(checkpoint_hint="http://example.com:80/x")),

@@ -14,6 +14,7 @@ from reprieve_policy import keys
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.objects import (
     Affinity,
+    Container,
     GroupTemplate,
     JobTemplate,
     NodeAffinity,
@@ -24,10 +25,12 @@ from reprieve_policy.objects import (
     ObjectMeta,
     OwnerReference,
     PodTemplate,
+    Requirements,
     Resource,
     SchedulingGroup,
     Spec,
 )
+from reprieve_policy.quota import Quota
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 """The moment at which a test's story begins, unless it says otherwise."""
@@ -88,6 +91,10 @@ class PodBuilder(_Builder):
 
     def preempting(self, policy: str) -> Self:
         return self._with_spec(preemptionPolicy=policy)
+
+    def asking(self, **requests: str) -> Self:
+        """Let its one container ask for resources."""
+        return self._with_spec(containers=(Container(name="main", resources=Requirements(requests=requests)),))
 
     def marked(self) -> Self:
         return self.labelled(keys.SOFT_EVICTION, "requested")
@@ -276,3 +283,18 @@ def an_eviction() -> EvictionBuilder:
     """Return an eviction that was just requested."""
     state = Eviction(eviction_id="pod-uid-1795262400", phase=Phase.REQUESTED, requested_at=NOW)
     return EvictionBuilder(state)
+
+
+def a_quota(name: str, namespace: str, *used_by: str) -> Quota:
+    """Return an ElasticQuota that promises and allows nothing, used by the pods of these namespaces."""
+    empty: dict[str, int] = {}
+    return Quota(
+        namespace=namespace,
+        name=name,
+        least=empty,
+        most=empty,
+        used=empty,
+        non_preemptible_used=empty,
+        non_preemptible_request=empty,
+        namespaces=used_by,
+    )

@@ -19,12 +19,14 @@ from . import (
     gang_size,
     koordinator,
     namespace_policy,
+    non_preemptible,
     policy_config,
     preemption_class,
     preemption_priority,
     preemption_toleration,
     priority_class_default,
     priority_class_defence,
+    quota_fit,
     soft_eviction_mark,
     toleration_slip,
 )
@@ -49,6 +51,8 @@ _CONFIG_MAPS = frozenset({"ConfigMap"})
 RULES: tuple[Rule, ...] = (
     Rule("preemption-class", POD_KINDS, preemption_class.check),
     Rule("koordinator-labels", POD_KINDS, koordinator.check),
+    Rule("non-preemptible", POD_KINDS, non_preemptible.check),
+    Rule("quota-fit", POD_KINDS, quota_fit.check),
     Rule("checkpoint", POD_KINDS, checkpoint.check),
     Rule("soft-eviction-mark", POD_KINDS, soft_eviction_mark.check),
     Rule("borrowed-nodes", POD_KINDS, borrowed_nodes.check),
