@@ -126,7 +126,7 @@ class Oracle:
         old = request.old_object if request.operation == "UPDATE" else None
         if path == MUTATE:
             changes = decide_defaults(resource, old, facts)
-            return Expected(statuses, answer.build_patched(request.uid, changes, resource.metadata))
+            return Expected(statuses, answer.build_patched(request.uid, changes, resource))
         return Expected(statuses, answer.build_verdict(request.uid, decide_admission(resource, old, facts)))
 
     def _knows(self, namespace: str, resource: Resource) -> bool:

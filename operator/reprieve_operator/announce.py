@@ -50,6 +50,9 @@ REASONS: dict[str, tuple[str, str]] = {
     "WaitingForFinalizers": ("Wait", _WARNING),
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),
+    "GangWaiting": ("Wait", _NORMAL),
+    "GangReleased": ("Release", _NORMAL),
+    "GangIncomplete": ("Release", _WARNING),
 }
 """Every reason, with what is done next and how bad it is."""
 
@@ -62,6 +65,7 @@ class Regarding:
     namespace: str
     name: str
     uid: str
+    api_version: str = "v1"
 
     @classmethod
     def pod(cls, metadata: VersionedMeta) -> "Regarding":
@@ -116,7 +120,12 @@ class Announcer:
         action, kind = REASONS[reason]
         words = f"{regarding.uid} {reason} {note}".encode()
         suffix = hashlib.sha256(words).hexdigest()[:16] if once else secrets.token_hex(8)
-        about = {"apiVersion": "v1", "kind": regarding.kind, "namespace": regarding.namespace, "name": regarding.name}
+        about = {
+            "apiVersion": regarding.api_version,
+            "kind": regarding.kind,
+            "namespace": regarding.namespace,
+            "name": regarding.name,
+        }
         if regarding.uid:
             about["uid"] = regarding.uid
         return {

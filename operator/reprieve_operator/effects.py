@@ -4,7 +4,7 @@ A conflict says that what was decided on is no longer so: it comes out as `ApiEr
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from reprieve_policy import contract, eviction, keys, mark
@@ -120,6 +120,14 @@ class Effects:
     async def request_eviction(self, metadata: VersionedMeta) -> None:
         """Give a mark in another dialect our label; the watch takes it from there."""
         await self._patch(metadata, {"metadata": {"labels": {keys.SOFT_EVICTION: mark.MARKED}}})
+
+    async def release_gate(self, metadata: VersionedMeta, other_gates: Sequence[str] | None) -> None:
+        """Take our gate and its label from a pod, and leave the gates of others; `None`: the gate is gone already."""
+        body: Body = {"metadata": {"labels": {keys.GANG_GATE_LABEL: None}}}
+        if other_gates is not None:
+            # A merge patch replaces lists; the resourceVersion in it keeps others' gates safe.
+            body["spec"] = {"schedulingGates": [{"name": name} for name in other_gates]}
+        await self._patch(metadata, body)
 
     async def patch_owner(self, path: str, metadata: VersionedMeta, changes: Mapping[str, object]) -> None:
         """Change the metadata of the controller that will replace a victim."""

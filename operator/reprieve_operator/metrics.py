@@ -51,6 +51,13 @@ class Metrics:
         self.events_dropped = Counter(
             "reprieve_events_dropped", "Events not written, because there were too many", registry=self.registry
         )
+        self.gang_releases = Counter(
+            "reprieve_gang_gate_releases",
+            "Gangs released by the gate: complete, timed out, or with nothing to wait for",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.gated_pods = Gauge("reprieve_gang_gated_pods", "Pods that wait for their gang", registry=self.registry)
         self.policy_is_good = Gauge(
             "reprieve_policy_is_good",
             "0 while the ConfigMap cannot be read and the last good one holds",

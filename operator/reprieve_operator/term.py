@@ -13,6 +13,7 @@ from .announce import Announcer
 from .clock import Clock
 from .effects import Effects
 from .election import Election, NotLeading
+from .gatekeeper import Gatekeeper
 from .hints import HintLine
 from .keepers import Keepers
 from .ledgerkeeper import LedgerKeeper
@@ -41,12 +42,14 @@ class Terms:
         self._metrics = metrics
         self._clock = clock
         self._keepers: Keepers | None = None
+        self._gatekeeper: Gatekeeper | None = None
         self.election = Election(lease_api, settings, clock)
         self._announcer = Announcer(api, settings.holder, metrics, clock)
         self.policy = PolicySource(
             api, settings.namespace, self._announcer, metrics, is_leading=lambda: self.election.is_leading
         )
         metrics.leader.set_function(lambda: self.election.is_leading)
+        metrics.gated_pods.set_function(lambda: self._gatekeeper.count_held() if self._gatekeeper else 0)
         metrics.show_victims(
             lambda: self._keepers.by_phase() if self._keepers else {},
             lambda: self._keepers.stuck() if self._keepers else 0,
@@ -73,15 +76,27 @@ class Terms:
             )
         )
         sweep = Sweep(self._api, effects, keepers, self._announcer)
-        self._keepers = keepers
+        gatekeeper = self._make_gatekeeper(effects)
+        self._keepers, self._gatekeeper = keepers, gatekeeper
         try:
-            async with _beside(self._announcer.run(), self._sweep(sweep)):
+            async with _beside(self._announcer.run(), self._sweep(sweep), gatekeeper.run()):
                 await self._watch(keepers)
         finally:
             await keepers.close()
             await line.close()
             await self._announcer.drain(_DRAIN_SECONDS)
-            self._keepers = None
+            self._keepers = self._gatekeeper = None
+
+    def _make_gatekeeper(self, effects: Effects) -> Gatekeeper:
+        return Gatekeeper(
+            self._api,
+            effects,
+            self.policy,
+            self._announcer,
+            self._metrics,
+            self._clock,
+            recount_seconds=self._settings.resync_interval_seconds,
+        )
 
     async def _watch(self, keepers: Keepers) -> None:
         """Watch until cancelled, again and again should kopf end."""

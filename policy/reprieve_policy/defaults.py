@@ -7,15 +7,15 @@ get the toleration's other half; marked pods get the label that the operator's w
 from collections.abc import Iterator
 
 from . import facts as known
-from . import keys, ledger, mark, toleration
+from . import gate, keys, ledger, mark, toleration
 from .facts import Facts
 from .namespace import OFF
 from .objects import Resource, annotations_of, controller_of, labels_of, pod_views
 from .toleration import Toleration
-from .verdict import Change
+from .verdict import Change, Gate
 
 
-def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> tuple[Change, ...]:
+def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> tuple[Change | Gate, ...]:
     """Return the changes of one object; `old` is `None` at creation."""
     if resource.metadata.deletionTimestamp is not None:
         return ()
@@ -27,7 +27,7 @@ def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> t
     return created + tuple(_label_mark(resource, old))
 
 
-def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change]:
+def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change | Gate]:
     view = next(pod_views(pod))
     if keys.PREEMPTION_CLASS not in view.labels:
         yield Change("labels", keys.PREEMPTION_CLASS, str(known.default_class(view, facts)))
@@ -42,6 +42,7 @@ def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change]:
     entry = facts.owner_ledger.get(ledger.slot_of(pod.metadata, owner)) if owner else None
     if entry is not None:
         yield from ledger.build_stamps(entry)
+    yield from gate.decide_gate(pod, facts)
 
 
 def _default_toleration(priority_class: Resource) -> Iterator[Change]:

@@ -37,6 +37,10 @@ class Facts:
     """Namespace and name of the ConfigMap that `settings` are read from."""
     is_offline: bool = False
     """True where no API server checks rights afterwards: then what needs one is said."""
+    operator_is_there: bool = False
+    """One leads, and has said so in time."""
+    made_together: int = 1
+    """Pods that this pod's controller makes without waiting for one of them to run; looked up for a gang's pods only."""
 
 
 def default_class(view: PodView, facts: Facts) -> int:

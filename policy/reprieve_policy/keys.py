@@ -50,6 +50,10 @@ SOFT_EVICTION = PREFIX + "soft-eviction"
 EVICTION = PREFIX + "eviction"
 CLEANUP_FINALIZER = PREFIX + "cleanup"
 
+# A gang's pod that waits for the others: the scheduling gate, and the label (`waiting`) by which a watch selects such pods.
+GANG_GATE = PREFIX + "gang"
+GANG_GATE_LABEL = PREFIX + "gang-gate"
+
 # A replacement, written by Reprieve when its pod is created.
 PREEMPTED_COUNT = PREFIX + "preempted-count"
 FIRST_SUBMITTED_AT = PREFIX + "first-submitted-at"

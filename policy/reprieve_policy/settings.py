@@ -45,6 +45,10 @@ class PolicySettings:
     """No victim waits longer than this in all, whatever its annotations say."""
     unreachable_min_available: str = WARN
     """What a gang's minimum gets that its workload will never reach."""
+    gang_gate: bool = False
+    """Pods of a gang are not scheduled before enough of them exist."""
+    gang_gate_timeout_seconds: int = 600
+    """No pod is held by the gate longer than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +133,6 @@ FIELDS: Mapping[str, Field] = {
     "gracePeriodCap": Field("grace_cap_seconds", _DURATION.parse),
     "ceiling": Field("ceiling_seconds", _DURATION.parse),
     "unreachableMinAvailable": Field("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
+    "gangGate": Field("gang_gate", koordinator.parse_boolean),
+    "gangGateTimeout": Field("gang_gate_timeout_seconds", _DURATION.parse),
 }

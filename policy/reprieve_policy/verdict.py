@@ -102,6 +102,13 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """Add one scheduling gate to the pod itself."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """All that the rules say of one object, in the order in which they said it."""
 

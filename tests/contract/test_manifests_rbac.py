@@ -32,9 +32,11 @@ CALLS = {
         # cache.py: three watches and two look-ups of what a watch has not seen yet; ledgers as metadata.
         *everywhere("namespaces", "get list watch"),
         *everywhere("scheduling.k8s.io/priorityclasses", "get list watch"),
-        *everywhere("batch/jobs", "list watch"),
-        *everywhere("apps/statefulsets", "list watch"),
-        *everywhere("apps/replicasets", "list watch"),
+        # gate_facts.py looks one up where the gang gate asks what it makes.
+        *everywhere("batch/jobs", "get list watch"),
+        *everywhere("apps/statefulsets", "get list watch"),
+        *everywhere("apps/replicasets", "get list watch"),
+        *at_home("coordination.k8s.io/leases", "list watch", WEBHOOKS.operator_lease),
         *at_home("configmaps", "list watch", WEBHOOKS.policy_config_map),
         # reprieve_certs: the CA and its injection.
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),

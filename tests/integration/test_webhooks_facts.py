@@ -186,7 +186,7 @@ async def test_the_age_of_facts_is_a_metric_that_names_no_object(tmp_path: Path)
         lines = ready.metrics.render().decode().splitlines()
         shown = [line.rpartition(" ") for line in lines if line.startswith("reprieve_facts_age_seconds{")]
 
-        collections = ["namespaces", "priorityclasses", "policy", "jobs", "statefulsets", "replicasets"]
+        collections = ["namespaces", "priorityclasses", "policy", "lease", "jobs", "statefulsets", "replicasets"]
         assert [name for name, _, _ in shown] == [
             f'reprieve_facts_age_seconds{{collection="{name}"}}' for name in collections
         ]

@@ -27,7 +27,7 @@ class StubApi:
     """Reads by path, lists and watches apart: a watch is counted as `PATH?watch`."""
     lists_released: asyncio.Event = field(default_factory=asyncio.Event)
     is_failing: bool = False
-    _watches: set[asyncio.Queue[bytes | None]] = field(default_factory=set)
+    _watches: dict[asyncio.Queue[bytes | None], str] = field(default_factory=dict)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
@@ -50,11 +50,12 @@ class StubApi:
     def open_watches(self) -> int:
         return len(self._watches)
 
-    def send(self, kind: str, document: Any) -> None:
-        """Tell every watch of an event."""
+    def send(self, kind: str, document: Any, only: str = "") -> None:
+        """Tell every watch of an event, or those of one path."""
         line = json.dumps({"type": kind, "object": document}).encode() + b"\n"
-        for watch in self._watches:
-            watch.put_nowait(line)
+        for watch, path in self._watches.items():
+            if only in ("", path):
+                watch.put_nowait(line)
 
     def end_watches(self) -> None:
         for watch in self._watches:
@@ -64,12 +65,12 @@ class StubApi:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._watches.add(lines)
+        self._watches[lines] = request.path
         try:
             while line := await lines.get():
                 await response.write(line)
         finally:
-            self._watches.discard(lines)
+            del self._watches[lines]
         return response
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from reprieve_policy.objects import ObjectMeta
-from reprieve_policy.verdict import Change, Verdict
+from reprieve_policy.objects import Resource
+from reprieve_policy.verdict import Change, Gate, Verdict
 
 from .review import API_VERSION
 
@@ -61,22 +61,25 @@ def build_allowed(uid: str) -> bytes:
     return _ENCODE(_Review(_Response(uid, allowed=True)))
 
 
-def build_patched(uid: str, changes: Iterable[Change], metadata: ObjectMeta) -> bytes:
-    """Allow, and change labels and annotations of the object with this metadata."""
-    operations = build_patch(changes, metadata)
+def build_patched(uid: str, changes: Iterable[Change | Gate], resource: Resource) -> bytes:
+    """Allow, and change this object."""
+    operations = build_patch(changes, resource)
     if not operations:
         return build_allowed(uid)
     patch = base64.b64encode(_ENCODE(operations)).decode("ascii")
     return _ENCODE(_Review(_Response(uid, allowed=True, patch=patch, patch_type="JSONPatch")))
 
 
-def build_patch(changes: Iterable[Change], metadata: ObjectMeta) -> list[dict[str, object]]:
+def build_patch(changes: Iterable[Change | Gate], resource: Resource) -> list[dict[str, object]]:
     """Return the changes as JSON patch. Where the object has no such map, one operation adds it with all its entries."""
     absent: dict[str, dict[str, str]] = {}
     operations: list[dict[str, object]] = []
     for change in changes:
+        if isinstance(change, Gate):
+            operations.append(_gate_operation(change, resource))
+            continue
         path = f"/metadata/{change.field}"
-        if getattr(metadata, change.field) is not None:
+        if getattr(resource.metadata, change.field) is not None:
             operations.append({"op": "add", "path": f"{path}/{_escape(change.key)}", "value": change.value})
         elif path in absent:
             absent[path][change.key] = change.value
@@ -84,6 +87,13 @@ def build_patch(changes: Iterable[Change], metadata: ObjectMeta) -> list[dict[st
             absent[path] = {change.key: change.value}
             operations.append({"op": "add", "path": path, "value": absent[path]})
     return operations
+
+
+def _gate_operation(gate: Gate, pod: Resource) -> dict[str, object]:
+    path, value = "/spec/schedulingGates", {"name": gate.name}
+    if pod.spec is None or pod.spec.schedulingGates is None:
+        return {"op": "add", "path": path, "value": [value]}
+    return {"op": "add", "path": f"{path}/-", "value": value}
 
 
 def _denial(verdict: Verdict) -> _Status:

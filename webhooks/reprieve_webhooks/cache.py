@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from reprieve_policy import namespace
+from reprieve_policy import gate, namespace
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import LEDGER, PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.ledger import OWNERS, Ledger
@@ -22,6 +22,7 @@ from reprieve_runtime.paths import object_path
 from reprieve_runtime.policy_map import PolicyMap
 from reprieve_runtime.reflector import Reflector
 
+from .gate_facts import ALONE, GateFacts
 from .ledgers import Ledgers
 from .lookups import Lookups
 from .review import Request
@@ -56,9 +57,10 @@ class ClusterFacts:
         *,
         lookup_timeout_seconds: float,
         show_policy: Callable[[PolicyMap], None] = lambda _: None,
+        operator_lease: str = "reprieve-operator",
     ) -> None:
         self._patience_seconds = lookup_timeout_seconds
-        self._lookups = Lookups(api, timeout_seconds=lookup_timeout_seconds)
+        self._lookups = Lookups(api, Resource, timeout_seconds=lookup_timeout_seconds)
         self._namespaces = Reflector(api, object_path("namespaces"), Resource, _keep_namespace)
         self._priority_classes = Reflector(api, object_path("priorityclasses"), Resource, _keep)
         self._by_name = PriorityClasses(self._priority_classes)
@@ -76,6 +78,7 @@ class ClusterFacts:
             for kind, owner in OWNERS.items()
         }
         self._is_complete = False
+        self._gate = GateFacts(api, own_namespace, operator_lease, lookup_timeout_seconds=lookup_timeout_seconds)
 
     @property
     def is_synced(self) -> bool:
@@ -109,12 +112,16 @@ class ClusterFacts:
             await self._wait_complete()
         policy = self._known_policy(request, resource)
         unknown = self._unknown_priority_classes(resource)
+        settings = self._policy.current
+        may_wait = settings.gang_gate and self._gate.operator_is_there and gate.may_wait(resource, settings)
         return Facts(
-            settings=self._policy.current,
+            settings=settings,
             namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
             priority_classes=await self._look_up_priority_classes(unknown) if unknown else self._by_name,
             owner_ledger=self._ledger_for(request.namespace, resource),
             policy_config_map=self._policy_config_map,
+            operator_is_there=may_wait,
+            made_together=await self._gate.count_made_together(resource, request.namespace) if may_wait else ALONE,
         )
 
     def _known_policy(self, request: Request, resource: Resource) -> NamespacePolicy | None:
@@ -155,6 +162,7 @@ class ClusterFacts:
             "namespaces": self._namespaces,
             "priorityclasses": self._priority_classes,
             "policy": self._policy.reflector,
+            "lease": self._gate.reflector,
             **self._owners,
         }
 

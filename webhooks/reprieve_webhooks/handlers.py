@@ -47,7 +47,7 @@ async def mutate(request: Request, source: FactsSource) -> Answer | Malformed:
     facts = await source.facts_for(request, resource)
     changes = decide_defaults(resource, _before(request), facts)
     outcome = PATCHED if changes else ALLOWED
-    return Answer(answer.build_patched(request.uid, changes, resource.metadata), resource.kind, outcome)
+    return Answer(answer.build_patched(request.uid, changes, resource), resource.kind, outcome)
 
 
 async def validate(request: Request, source: FactsSource) -> Answer | Malformed:

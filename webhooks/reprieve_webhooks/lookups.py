@@ -10,10 +10,10 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import msgspec
 
-from reprieve_policy.objects import Resource
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 
@@ -30,46 +30,59 @@ _IS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
 """What can be the name of an object. Users write it: without this, `..` would ask for another path."""
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Generic[T]):
     at: float
-    answer: "asyncio.Future[Resource | None]"
+    answer: "asyncio.Future[T | None]"
 
 
-class Lookups:
-    """Looks objects up by collection and name."""
+class Lookups(Generic[T]):
+    """Looks objects up by collection, name and namespace."""
 
-    def __init__(self, api: Api, *, timeout_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        api: Api,
+        decode_as: type[T],
+        *,
+        timeout_seconds: float,
+        remembered_seconds: float = REMEMBERED_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
+        self._decode_as = decode_as
         self._timeout_seconds = timeout_seconds
+        self._remembered_seconds = remembered_seconds
         self._monotonic = monotonic
-        self._asked: dict[tuple[str, str], _Asked] = {}
+        self._asked: dict[str, _Asked[T]] = {}
         self._calls_left = float(BURST_CALLS)
         self._counted_at = monotonic()
 
-    async def find(self, resource: str, name: str) -> Resource | None:
+    async def find(self, resource: str, name: str, namespace: str | None = None) -> T | None:
         """Return the object, `None` where there is none; `ApiError` where that cannot be known now."""
-        if not _IS_NAME(name):
+        if not _IS_NAME(name) or not _IS_NAME(namespace or "all"):
             return None
-        now = self._monotonic()
-        asked = self._asked.get((resource, name))
-        if asked is None or now - asked.at > REMEMBERED_SECONDS or _has_failed(asked.answer):
+        now, path = self._monotonic(), object_path(resource, namespace, name)
+        asked = self._asked.get(path)
+        if asked is None or now - asked.at > self._remembered_seconds or _has_failed(asked.answer):
             self._spend_call(now)
-            answer = asyncio.ensure_future(self._read(object_path(resource, name=name)))
+            answer = asyncio.ensure_future(self._read(path))
             # Without this, asyncio complains of a failure that nobody is left to hear of.
             answer.add_done_callback(_has_failed)
-            asked = self._remember((resource, name), _Asked(now, answer))
+            asked = self._remember(path, _Asked(now, answer))
         # Several may wait for one call: the end of one, whose client went away, must not be the others'.
         return await asyncio.shield(asked.answer)
 
-    async def _read(self, path: str) -> Resource | None:
+    async def _read(self, path: str) -> T | None:
         try:
             text = await self._api.request("GET", path, timeout_seconds=self._timeout_seconds)
         except ApiError as error:
             if error.status == _NOT_FOUND:
                 return None
             raise
-        return msgspec.json.decode(text, type=Resource)
+        return msgspec.json.decode(text, type=self._decode_as)
 
     def _spend_call(self, now: float) -> None:
         self._calls_left = min(BURST_CALLS, self._calls_left + (now - self._counted_at) * CALLS_PER_SECOND)
@@ -78,14 +91,14 @@ class Lookups:
             raise ApiError(_TOO_MANY, "TooManyLookups", "too many names that no watch has seen")
         self._calls_left -= 1
 
-    def _remember(self, key: tuple[str, str], asked: _Asked) -> _Asked:
+    def _remember(self, path: str, asked: _Asked[T]) -> _Asked[T]:
         # Put last: the oldest go first, where there are too many.
-        self._asked.pop(key, None)
-        self._asked[key] = asked
+        self._asked.pop(path, None)
+        self._asked[path] = asked
         if len(self._asked) > _MAX_REMEMBERED:
             del self._asked[next(iter(self._asked))]
         return asked
 
 
-def _has_failed(answer: "asyncio.Future[Resource | None]") -> bool:
+def _has_failed(answer: "asyncio.Future[T | None]") -> bool:
     return answer.done() and (answer.cancelled() or answer.exception() is not None)

@@ -66,6 +66,7 @@ class _Program:
             api,
             settings.namespace,
             settings.policy_config_map,
+            operator_lease=settings.operator_lease,
             lookup_timeout_seconds=settings.lookup_timeout_seconds,
             show_policy=self.metrics.show_policy,
         )

@@ -15,6 +15,7 @@ class Settings:
     kubeconfig: Path | None = setting(None, help="kubeconfig file; without it the pod's ServiceAccount, else kubectl's")
     namespace: str = setting("reprieve-system", help="Reprieve's own namespace: its Secret, ConfigMap and Service")
     policy_config_map: str = setting("reprieve-policy", help="ConfigMap with the cluster's policy; it may be absent")
+    operator_lease: str = setting("reprieve-operator", help="Lease by which the operator shows that it is there")
     webhook_configuration: str = setting(
         "reprieve-webhooks", help="name of the mutating and of the validating configuration that get the CA"
     )

@@ -28,6 +28,8 @@ ALL = {
     "gracePeriodCap": "10s",
     "ceiling": "1h",
     "unreachableMinAvailable": "refuse",
+    "gangGate": "true",
+    "gangGateTimeout": "1m",
 }
 
 
@@ -47,6 +49,8 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         max_deferral_seconds=300,
         grace_cap_seconds=30,
         ceiling_seconds=1800,
+        gang_gate=False,
+        gang_gate_timeout_seconds=600,
     )
 
 
@@ -68,6 +72,8 @@ def test_every_field_can_be_set() -> None:
         grace_cap_seconds=10,
         ceiling_seconds=3600,
         unreachable_min_available="refuse",
+        gang_gate=True,
+        gang_gate_timeout_seconds=60,
     )
 
 

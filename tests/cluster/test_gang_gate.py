@@ -1,0 +1,299 @@
+"""The gang gate on a real cluster: a stock scheduler gets a gang's pods together, and nothing waits for ever.
+
+A quota keeps a Job's last pod from being made for as long as a test wants a gang to be incomplete.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from mainjob import world
+from mainjob.world import Nodes, World
+from realcluster import install
+from realcluster.programs import OPERATOR, WEBHOOKS, Programs
+from reprieve_policy.keys import GANG_GATE, GANG_GATE_LABEL, KOORDINATOR_GANG, KOORDINATOR_MIN_AVAILABLE
+from reprieve_policy.keys import OLD_MIN_AVAILABLE as MIN_AVAILABLE
+from reprieve_policy.keys import OLD_POD_GROUP as POD_GROUP
+from reprieve_testing.cluster import ClusterHandle, wait_for
+
+pytestmark = pytest.mark.cluster
+
+SECONDS = 60.0
+OURS = {"name": GANG_GATE}
+FOREIGN = {"name": "example.com/hold"}
+LABELS = {POD_GROUP: "train", MIN_AVAILABLE: "4"}
+
+
+@dataclass(frozen=True)
+class Gated:
+    """One namespace of a cluster in which both programs run and the gate is switched on."""
+
+    cluster: ClusterHandle
+    world: World
+    namespace: str
+
+    def create(self, document: Any, *words: str) -> Any:
+        said = self.cluster.kubectl.read(
+            "create", "-n", self.namespace, "-f", "-", "-o", "json", *words, stdin=json.dumps(document)
+        )
+        return json.loads(said)
+
+    def pods(self, selector: str = "") -> list[Any]:
+        words = ("-l", selector) if selector else ()
+        return list(self.cluster.kubectl.get("pods", "-n", self.namespace, *words)["items"])
+
+    def wait_pods(self, what: str, number: int, holds: Callable[[Any], bool], selector: str = "") -> list[Any]:
+        """Wait until exactly `number` pods exist and each `holds`; return them."""
+
+        def look() -> list[Any] | None:
+            found = self.pods(selector)
+            return found if len(found) == number and all(holds(pod) for pod in found) else None
+
+        return wait_for(f"{number} pods are {what}", look, SECONDS)
+
+    def allow_pods(self, number: int) -> None:
+        """Let the namespace have so many pods, and wait until that is in force."""
+        metadata = {"name": "pods", "namespace": self.namespace}
+        self.cluster.kubectl.apply(
+            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"pods": str(number)}}}
+        )
+        wait_for("the quota is in force", lambda: self._quota() == str(number), SECONDS)
+
+    def events(self) -> list[str]:
+        items = self.cluster.kubectl.get("events.v1.events.k8s.io", "-n", self.namespace)["items"]
+        return [item["reason"] for item in items if item["reportingController"] == "reprieve.dev/operator"]
+
+    def _quota(self) -> str:
+        found = self.cluster.kubectl.get("resourcequota", "pods", "-n", self.namespace)
+        return str(found.get("status", {}).get("hard", {}).get("pods"))
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Gated]:
+    kept = os.environ.get("REPRIEVE_TEST_CLUSTER")
+    handle = ClusterHandle.up(kept or "reprieve-gang-gate")
+    cluster, kubectl = handle.cluster, handle.kubectl
+    here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
+    programs = Programs(cluster.home, kubectl, here)
+    try:
+        stop(programs)
+        install.install(kubectl, install.LOCAL, cluster.port("webhooks"))
+        yield Gated(handle, World(cluster.home, kubectl, programs, Nodes.LOCAL), "default")
+    finally:
+        stop(programs)
+        if kept is None:
+            handle.down()
+
+
+def stop(programs: Programs) -> None:
+    for name in (WEBHOOKS, OPERATOR):
+        programs.stop(name)
+
+
+@pytest.fixture
+def gated(installed: Gated) -> Iterator[Gated]:
+    installed.cluster.set_policy(gangGate="true")
+    for name in (WEBHOOKS, OPERATOR):
+        installed.world.start(name)
+    wait_for("new pods are held", lambda: holds_new_pods(installed), SECONDS)
+    with installed.cluster.namespace("gate") as namespace:
+        yield replace(installed, namespace=namespace)
+
+
+def a_job(name: str = "train", pods: int = 4, gates: Any = (), annotations: Any = None, **labels: str) -> Any:
+    template = {
+        "metadata": {"labels": labels or LABELS, "annotations": annotations or {}},
+        "spec": {
+            "restartPolicy": "Never",
+            "schedulingGates": list(gates),
+            "containers": [{"name": "main", "image": "none"}],
+        },
+    }
+    spec = {"parallelism": pods, "completions": pods, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def a_stateful_set(policy: str) -> Any:
+    template = {
+        "metadata": {"labels": {"app": "set", POD_GROUP: "set", MIN_AVAILABLE: "3"}},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    }
+    spec = {"replicas": 3, "podManagementPolicy": policy, "serviceName": "set", "template": template}
+    spec["selector"] = {"matchLabels": {"app": "set"}}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "set"}, "spec": spec}
+
+
+def a_pod(name: str, gates: Any = (), owner: Any = None, **labels: str) -> Any:
+    metadata = {"name": name, "labels": labels}
+    if owner is not None:
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+        metadata["ownerReferences"] = [reference | {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}]
+    spec = {"schedulingGates": list(gates), "containers": [{"name": "main", "image": "none"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def holds_new_pods(gated: Gated) -> bool:
+    """Say whether a gang's pod would be held; it is not made, where no quota keeps it from being tried."""
+    there = replace(gated, namespace="default")
+    job = gated.cluster.kubectl.find("job", "idle", "-n", there.namespace)
+    if job is None:
+        idle = a_job("idle")
+        idle["spec"]["suspend"] = True
+        job = there.create(idle)
+    return is_gated(there.create(a_pod("tried", owner=job, **LABELS), "--dry-run=server"))
+
+
+def is_gated(pod: Any) -> bool:
+    return OURS in pod["spec"].get("schedulingGates", [])
+
+
+def is_held(pod: Any) -> bool:
+    """As `kubectl get pods` shows it: the scheduler has seen it and leaves it alone."""
+    reasons = {found["type"]: found.get("reason") for found in pod["status"].get("conditions", [])}
+    return (
+        is_gated(pod)
+        and pod["metadata"]["labels"].get(GANG_GATE_LABEL) == "waiting"
+        and reasons.get("PodScheduled") == "SchedulingGated"
+    )
+
+
+def runs(pod: Any) -> bool:
+    """On a node where the stock scheduler put it, with no trace of the gate."""
+    is_free = "schedulingGates" not in pod["spec"] and GANG_GATE_LABEL not in pod["metadata"]["labels"]
+    return is_free and pod["status"]["phase"] == "Running"
+
+
+def scheduled_at(pod: Any) -> str:
+    (found,) = [found for found in pod["status"]["conditions"] if found["type"] == "PodScheduled"]
+    return str(found["lastTransitionTime"])
+
+
+def test_a_gang_of_four_waits_at_three_and_is_scheduled_together_at_four(gated: Gated) -> None:
+    gated.allow_pods(3)
+    gated.create(a_job())
+    gated.wait_pods("held", 3, is_held)
+    wait_for("an Event says what they wait for", lambda: "GangWaiting" in gated.events(), SECONDS)
+
+    gated.allow_pods(4)
+
+    pods = gated.wait_pods("running", 4, runs)
+    last = max(pod["metadata"]["creationTimestamp"] for pod in pods)
+    assert min(scheduled_at(pod) for pod in pods) >= last
+    wait_for("Event", lambda: "GangReleased" in gated.events(), SECONDS)
+
+
+def test_a_gang_that_says_so_by_annotations_is_counted_without_a_label(gated: Gated) -> None:
+    said = {KOORDINATOR_GANG: "train", KOORDINATOR_MIN_AVAILABLE: "4"}
+    gated.allow_pods(3)
+    gated.create(a_job(annotations=said, app="train"))
+    gated.wait_pods("held", 3, is_held)
+    gated.allow_pods(4)
+    gated.wait_pods("running", 4, runs)
+
+
+def test_gangs_of_one_name_in_two_namespaces_do_not_count_for_each_other(gated: Gated) -> None:
+    with gated.cluster.namespace("other") as namespace:
+        other = replace(gated, namespace=namespace)
+        for half in (gated, other):
+            half.allow_pods(2)
+            half.create(a_job())
+        for half in (gated, other):
+            half.wait_pods("held", 2, is_held)
+        gated.allow_pods(4)
+        gated.wait_pods("running", 4, runs)
+        other.wait_pods("held", 2, is_held)
+
+
+def test_a_member_that_is_made_anew_later_does_not_wait_for_four_more(gated: Gated) -> None:
+    gated.create(a_job())
+    first = gated.wait_pods("running", 4, runs)[0]["metadata"]["name"]
+    gated.cluster.kubectl.read("delete", "pod", first, "-n", gated.namespace, "--grace-period=1")
+    pods = gated.wait_pods("running", 4, runs)
+    assert first not in {pod["metadata"]["name"] for pod in pods}
+
+
+def test_when_its_time_is_over_an_incomplete_gang_is_released(gated: Gated) -> None:
+    gated.cluster.set_policy(gangGate="true", gangGateTimeout="3s")
+    gated.allow_pods(3)
+    gated.create(a_job())
+    gated.wait_pods("running", 3, runs)
+    wait_for("Event", lambda: "GangIncomplete" in gated.events(), SECONDS)
+    metrics = gated.world.programs.read(OPERATOR, "/metrics")
+    assert 'reprieve_gang_gate_releases_total{reason="timed-out"}' in metrics
+    assert "\nreprieve_gang_gated_pods 0.0\n" in metrics
+
+
+def test_switched_off_it_holds_nothing_any_more(gated: Gated) -> None:
+    gated.allow_pods(3)
+    gated.create(a_job())
+    gated.wait_pods("held", 3, is_held)
+    gated.cluster.set_policy()
+    gated.wait_pods("running", 3, runs)
+
+
+def test_without_an_operator_no_new_pod_waits_and_those_that_wait_are_released_on_its_return(gated: Gated) -> None:
+    gated.allow_pods(3)
+    gated.create(a_job())
+    gated.wait_pods("held", 3, is_held)
+
+    gated.world.programs.stop(OPERATOR, kill=True)
+    wait_for("the Lease is stale", lambda: not holds_new_pods(gated), SECONDS)
+    gated.allow_pods(8)
+    gated.create(a_job("later", **LABELS | {POD_GROUP: "later"}))
+    gated.wait_pods("running", 4, runs, f"{POD_GROUP}=later")
+    waiting = gated.wait_pods("there", 4, lambda _: True, f"{POD_GROUP}=train")
+    assert sum(is_gated(pod) for pod in waiting) == 3, "those that were held wait for the operator's return"
+
+    gated.world.start(OPERATOR)
+    gated.wait_pods("running", 4, runs, f"{POD_GROUP}=train")
+
+
+def test_a_killed_operators_successor_releases_the_rest(gated: Gated) -> None:
+    gated.allow_pods(3)
+    gated.create(a_job())
+    gated.wait_pods("held", 3, is_held)
+    gated.world.programs.stop(OPERATOR, kill=True)
+    gated.world.start(OPERATOR)
+    gated.wait_pods("held", 3, is_held)
+    gated.allow_pods(4)
+    gated.wait_pods("running", 4, runs)
+
+
+def test_a_stateful_set_that_makes_its_pods_one_by_one_is_left_alone(gated: Gated) -> None:
+    gated.create(a_stateful_set("OrderedReady"))
+    gated.wait_pods("running", 3, runs)
+    assert "GangReleased" not in gated.events()
+
+
+def test_a_stateful_set_that_makes_its_pods_at_once_waits_for_all(gated: Gated) -> None:
+    gated.allow_pods(2)
+    gated.create(a_stateful_set("Parallel"))
+    gated.wait_pods("held", 2, is_held)
+    gated.allow_pods(3)
+    gated.wait_pods("running", 3, runs)
+
+
+def test_gates_of_others_are_left_alone(gated: Gated) -> None:
+    gated.create(a_job(gates=[FOREIGN]))
+    pods = gated.wait_pods("held by the other gate", 4, lambda pod: pod["spec"]["schedulingGates"] == [FOREIGN])
+    assert all(GANG_GATE_LABEL not in pod["metadata"]["labels"] for pod in pods)
+
+
+def test_our_gate_on_a_pod_that_waits_for_nobody_is_taken_away(gated: Gated) -> None:
+    gated.create(a_pod("alone", gates=[OURS], app="alone"))
+    gated.wait_pods("running", 1, runs)
+
+
+def test_nobody_takes_the_label_from_a_pod_that_is_held(gated: Gated) -> None:
+    gated.allow_pods(3)
+    gated.create(a_job())
+    name = gated.wait_pods("held", 3, is_held)[0]["metadata"]["name"]
+    refused = gated.cluster.kubectl.run("label", "pod", name, "-n", gated.namespace, f"{GANG_GATE_LABEL}-")
+    assert refused.status != 0
+    assert "nothing would ever release the pod" in refused.output
+    freed = json.dumps({"metadata": {"labels": {GANG_GATE_LABEL: None}}, "spec": {"schedulingGates": []}})
+    gated.cluster.kubectl.read("patch", "pod", name, "-n", gated.namespace, "--type=merge", "-p", freed)

@@ -1,0 +1,58 @@
+"""What the gang gate needs to know of the cluster: whether an operator is there, and what a pod's owner makes."""
+
+import logging
+
+from reprieve_policy import gate
+from reprieve_policy.ledger import OWNERS
+from reprieve_policy.objects import Resource, controller_of
+from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.paths import object_path
+from reprieve_runtime.reflector import Reflector
+
+from .lookups import Lookups
+from .presence import Lease, Presence
+
+_LOG = logging.getLogger(__name__)
+
+ALONE = 1
+"""What an owner makes at once of which nothing is known: its pods do not wait."""
+_OWNER_SECONDS = 10.0
+"""For all pods of an owner's burst. One that is scaled meanwhile is judged as it was, and the gate's limit covers it."""
+
+
+class GateFacts:
+    """The operator's Lease, watched; owners, looked up."""
+
+    def __init__(self, api: Api, own_namespace: str, lease: str, *, lookup_timeout_seconds: float) -> None:
+        self._presence = Presence()
+        self.reflector = Reflector(
+            api,
+            object_path("leases", own_namespace),
+            Lease,
+            self._presence.see,
+            forget=self._presence.forget,
+            params={"fieldSelector": f"metadata.name={lease}"},
+        )
+        self._owners = Lookups(
+            api, gate.Owner, timeout_seconds=lookup_timeout_seconds, remembered_seconds=_OWNER_SECONDS
+        )
+
+    @property
+    def operator_is_there(self) -> bool:
+        """True while one leads, and has said so in time."""
+        return self._presence.is_fresh
+
+    async def count_made_together(self, pod: Resource, namespace: str) -> int:
+        """Return how many pods the owner of `pod` makes at once."""
+        owner = controller_of(pod.metadata)
+        kind = OWNERS.get(owner.kind) if owner is not None else None
+        if owner is None or kind is None or not owner.apiVersion.startswith(f"{kind.group}/"):
+            return ALONE
+        try:
+            found = await self._owners.find(kind.resource, owner.name, namespace)
+        except ApiError as error:
+            # A gate is optional: without one a pod is scheduled as ever, without an answer it lacks all that we fill in.
+            _LOG.warning("owner not read, its pods do not wait for their gang", extra={"error": str(error)})
+            return ALONE
+        # One made anew under an old name is another owner.
+        return gate.count_made_together(found) if found is not None and found.metadata.uid == owner.uid else ALONE
