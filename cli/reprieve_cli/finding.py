@@ -37,6 +37,8 @@ class Finding:
     object: ObjectName | None = None
     path: str = ""
     rule: str = ""
+    enforcement: str = ""
+    """Of the Namespace that the object is in; empty where nobody looked."""
 
     @property
     def text(self) -> str:
@@ -46,6 +48,10 @@ class Finding:
     def at(self, file: str, line: int, name: ObjectName) -> Self:
         """Return it with where it was found."""
         return replace(self, file=file, line=line, object=name)
+
+    def of(self, name: ObjectName, enforcement: str) -> Self:
+        """Return it with the object that it is about, and how strictly that object's Namespace is held to rules."""
+        return replace(self, object=name, enforcement=enforcement)
 
 
 @dataclass(slots=True)

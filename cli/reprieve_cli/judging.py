@@ -25,6 +25,13 @@ def judge(subject: Subject, document: Document, knowledge: Knowledge) -> list[Fi
     return sorted(placed, key=attrgetter("line"))
 
 
+def judge_by(resource: Resource, facts: Facts) -> list[Finding]:
+    """Return what rules say of an object where all facts are known."""
+    verdict = decide_admission(resource, None, facts)
+    warnings = [_warning(text, rule_of_warning(text, resource, facts)) for text in verdict.warnings]
+    return [*map(_violation, verdict.violations), *warnings]
+
+
 def rule_of_warning(text: str, resource: Resource, facts: Facts) -> str:
     """Return the id of the rule that warns so, empty for a violation that a Namespace turns into a warning."""
     ruled = (rule for rule in RULES if resource.kind in rule.kinds)

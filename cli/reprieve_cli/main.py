@@ -5,12 +5,19 @@ HTTP client that it does not use. To add one, add a line to `COMMANDS`; a group 
 """
 
 import importlib
+import os
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import click
+
+_INTERRUPTED = 128 + 2
+"""As a shell says of a program that SIGINT ended."""
+_FAULT = 70
+"""Of the program itself, as `sysexits.h` has it."""
 
 
 class Entry(NamedTuple):
@@ -22,6 +29,7 @@ class Entry(NamedTuple):
 
 COMMANDS: Mapping[str, Entry] = {
     "check": Entry("reprieve_cli.check", "Check manifests, without a cluster, by the rules that would admit them."),
+    "audit": Entry("reprieve_cli.audit", "List what is in a cluster and breaks a rule."),
 }
 
 
@@ -52,11 +60,26 @@ class LazyGroup(click.Group):
 
 @click.command(cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="reprieve", message="reprieve %(version)s")
-def reprieve() -> None:
+@click.pass_context
+def reprieve(ctx: click.Context) -> None:
     """Preemption with notice for Kubernetes: look at manifests and clusters with the rules that admit them."""
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
 
 
-def main() -> None:
-    """Run as `reprieve`, or as the plugin of kubectl that its file's name makes it."""
+def main() -> NoReturn:
+    """Run as `reprieve`, or as the plugin of kubectl that its file's name makes it.
+
+    Only a command itself ends with 1: without this, an interrupted check would look like one that found a violation.
+    """
     is_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
-    reprieve(prog_name="kubectl reprieve" if is_plugin else "reprieve")
+    try:
+        sys.exit(reprieve.main(prog_name="kubectl reprieve" if is_plugin else "reprieve", standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(_INTERRUPTED)
+    except Exception:  # noqa: BLE001 - a fault of ours
+        traceback.print_exc()
+        sys.exit(_FAULT)

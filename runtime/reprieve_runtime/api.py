@@ -90,7 +90,7 @@ class PartialObject:
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
-async def connection_configuration(kubeconfig: Path | None) -> Configuration:
+async def connection_configuration(kubeconfig: Path | None, context: str | None = None) -> Configuration:
     """Return where the API server is and how to log in, as the official client reads it; see `Api.connect`.
 
     Raises `OSError` for a file that cannot be read and `ApiError` for one that names no API server.
@@ -102,11 +102,11 @@ async def connection_configuration(kubeconfig: Path | None) -> Configuration:
         # Without this, the client says of a file that is not there that it has no current context.
         await asyncio.to_thread(kubeconfig.read_bytes)
     try:
-        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
             kubernetes_config.load_incluster_config(client_configuration=configuration)
         else:
             path = None if kubeconfig is None else str(kubeconfig)
-            await kubernetes_config.load_kube_config(config_file=path, client_configuration=configuration)
+            await kubernetes_config.load_kube_config(path, context, client_configuration=configuration)
     except kubernetes_config.ConfigException as error:
         raise ApiError(0, "NotConfigured", str(error)) from error
     return configuration
@@ -120,9 +120,12 @@ class Api:
         self._user_agent = user_agent
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None = None, *, user_agent: str) -> Self:
-        """Use `kubeconfig`, else the pod's own ServiceAccount, else the user's default kubeconfig."""
-        return cls(ApiClient(await connection_configuration(kubeconfig)), user_agent)
+    async def connect(cls, kubeconfig: Path | None = None, context: str | None = None, *, user_agent: str) -> Self:
+        """Use `kubeconfig`, else the pod's own ServiceAccount, else the user's default kubeconfig.
+
+        `context` names one of a kubeconfig's, where it is not to be the current one.
+        """
+        return cls(ApiClient(await connection_configuration(kubeconfig, context)), user_agent)
 
     async def request(
         self,

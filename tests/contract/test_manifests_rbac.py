@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from reprieve_cli import audit
 from reprieve_operator.settings import OperatorSettings
 from reprieve_testing import manifests
 from reprieve_webhooks.settings import Settings
@@ -110,7 +111,16 @@ def test_rights_of_people_are_bound_to_nobody() -> None:
     bound = {binding["roleRef"]["name"] for binding in manifests.of_kind("ClusterRoleBinding")}
     assert bound == set(CALLS)
     for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
-    assert for_people == {"reprieve:cancel-soft-evictions", "reprieve:edit-policies"}
+    assert for_people == {"reprieve:cancel-soft-evictions", "reprieve:edit-policies", "reprieve:audit"}
+
+
+def test_an_audit_may_read_every_kind_that_it_judges_and_write_nothing() -> None:
+    role = {"roleRef": {"kind": "ClusterRole", "name": "reprieve:audit"}, "metadata": {}}
+    judged = {f"{row.group}/{row.resource}" if row.group else row.resource for row in audit.ROWS}
+    named = {"configmaps": WEBHOOKS.policy_config_map}
+    assert set(_rights_in(role)) == {
+        right for name in judged for right in everywhere(name, "get list", named.get(name, ""))
+    }
 
 
 def test_subjects_are_the_service_accounts_of_the_base() -> None:

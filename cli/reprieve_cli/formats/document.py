@@ -1,22 +1,27 @@
 """One JSON document, for programs; `docs/check.md` describes its fields."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 from reprieve_cli.finding import Finding, Tally
 
 VERSION = 1
+BEGIN, BETWEEN = f'{{"version":{VERSION},"findings":[\n', ",\n"
 
 
 def write(findings: Iterable[Finding], tally: Tally) -> Iterator[str]:
     """Yield the document, a finding at a time."""
-    yield f'{{"version":{VERSION},"findings":['
-    separator = "\n"
+    before = BEGIN
     for finding in findings:
-        yield separator + json.dumps(render(finding), separators=(",", ":"))
-        separator = ",\n"
-    yield f'\n],"summary":{json.dumps(asdict(tally), separators=(",", ":"))}}}\n'
+        yield before + json.dumps(render(finding), separators=(",", ":"))
+        before = BETWEEN
+    yield (before if before == BEGIN else "") + build_end(asdict(tally))
+
+
+def build_end(summary: Mapping[str, int]) -> str:
+    """Return what follows the findings."""
+    return f'\n],"summary":{json.dumps(summary, separators=(",", ":"))}}}\n'
 
 
 def render(finding: Finding) -> dict[str, object]:
@@ -28,6 +33,7 @@ def render(finding: Finding) -> dict[str, object]:
         "object": finding.object._asdict() if finding.object else None,
         "path": finding.path,
         "rule": finding.rule,
+        "enforcement": finding.enforcement,
         "message": finding.message,
     }
     return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,168 @@
+"""What `audit` reads of a cluster: which kinds it serves, the facts that rules need, and objects, a page at a time."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from reprieve_policy import namespace, settings
+from reprieve_policy.facts import Facts
+from reprieve_policy.kinds import ServedKind
+from reprieve_policy.namespace import ENFORCE, NamespacePolicy
+from reprieve_policy.objects import ObjectMeta, Resource, annotations_of, labels_of
+from reprieve_policy.settings import PolicySettings
+from reprieve_runtime.api import Api, ApiError, PartialObject
+
+PAGE = 250
+"""Objects asked for at once. What a page has is forgotten before the next one is read."""
+
+_NOT_FOUND, _FORBIDDEN, _GONE = 404, 403, 410
+_METADATA_IS_ENOUGH = frozenset({"Namespace"})
+"""Kinds whose rules read nothing else. All others have a template, a spec or a value that is judged."""
+
+
+_POLICY_NAMESPACE, _POLICY_NAME = Facts().policy_config_map
+_POLICY_PATH = f"/api/v1/namespaces/{_POLICY_NAMESPACE}/configmaps"
+_POLICY_SELECTOR = {"fieldSelector": f"metadata.name={_POLICY_NAME}"}
+"""The one ConfigMap that has a rule: the others are many, large, and nobody's business."""
+
+
+class Collection(NamedTuple):
+    """A kind that the cluster serves, and where."""
+
+    kind: str
+    path: str
+
+
+@dataclass(slots=True)
+class Known:
+    """The facts of a whole cluster: its policy, and what is small enough to be kept."""
+
+    settings: PolicySettings = field(default_factory=PolicySettings)
+    namespaces: dict[str, NamespacePolicy] = field(default_factory=dict)
+    priority_classes: dict[str, Resource] = field(default_factory=dict)
+
+    def policy_of(self, name: str) -> NamespacePolicy:
+        """Return the policy of a Namespace; the default's for one that is not known, and for what is in none."""
+        return self.namespaces.get(name, _UNSAID)
+
+    def facts_for(self, name: str) -> Facts:
+        """Return what rules may know; what they say is asked for in full, however little the Namespace enforces."""
+        policy = replace(self.policy_of(name), enforcement=ENFORCE)
+        return Facts(settings=self.settings, namespace=policy, priority_classes=self.priority_classes)
+
+
+_UNSAID = NamespacePolicy()
+
+
+class ClusterReader:
+    """Reads one cluster, whole or one namespace of it. What cannot be read is told once, and the rest is read."""
+
+    def __init__(self, api: Api, in_namespace: str, tell: Callable[[str], None]) -> None:
+        self._api = api
+        self._namespace = in_namespace
+        self._tell = tell
+
+    async def known(self) -> Known:
+        """Read the facts that rules need."""
+        known = Known()
+        async for found in self._objects(_POLICY_PATH, _POLICY_SELECTOR):
+            parsed = settings.parse(found.data or {})
+            known.settings = parsed if isinstance(parsed, PolicySettings) else known.settings
+        async for found in self._namespaces():
+            labels, annotations = labels_of(found.metadata), annotations_of(found.metadata)
+            known.namespaces[found.metadata.name or ""] = namespace.read_leniently(labels, annotations)
+        async for found in self._objects("/apis/scheduling.k8s.io/v1/priorityclasses", {}):
+            known.priority_classes[found.metadata.name or ""] = found
+        return known
+
+    async def collections(self, rows: Iterable[ServedKind]) -> AsyncIterator[Collection]:
+        """Yield where each kind is served, of several versions at the preferred; one that is not served is skipped."""
+        for row in rows:
+            if row.kind == "ConfigMap":
+                if self._namespace in ("", _POLICY_NAMESPACE):
+                    yield Collection(row.kind, _POLICY_PATH)
+            elif row.is_namespaced or not self._namespace:
+                found = await self._find(row)
+                if found is not None:
+                    yield found
+
+    async def _find(self, row: ServedKind) -> Collection | None:
+        within = f"/namespaces/{quote(self._namespace, safe='')}" if self._namespace else ""
+        for version in row.versions:
+            base = f"/apis/{row.group}/{version}" if row.group else f"/api/{version}"
+            if row.resource in await self._served(base):
+                return Collection(row.kind, f"{base}{within}/{row.resource}")
+        return None
+
+    async def pages(self, collection: Collection) -> AsyncIterator[list[Resource]]:
+        """Yield the objects of a collection."""
+        metadata_only = collection.kind in _METADATA_IS_ENOUGH
+        selector = _POLICY_SELECTOR if collection.kind == "ConfigMap" else {}
+        async for page in self._pages(collection.path, selector, metadata_only=metadata_only):
+            yield [replace(found, kind=collection.kind) for found in page]
+
+    async def _namespaces(self) -> AsyncIterator[Resource]:
+        """Yield the Namespaces, or the one that was asked for: whoever may read only that need not see the others."""
+        if not self._namespace:
+            async for found in self._objects("/api/v1/namespaces", {}, metadata_only=True):
+                yield found
+            return
+        path = f"/api/v1/namespaces/{quote(self._namespace, safe='')}"
+        try:
+            yield await self._api.get(path, Resource)
+        except ApiError as error:
+            self._tell(f"{path}: {_reason(error)}")
+            if error.status == _FORBIDDEN:
+                yield Resource(metadata=ObjectMeta(name=self._namespace))
+
+    async def _served(self, base: str) -> frozenset[str]:
+        try:
+            found = await self._api.get(base, _Resources)
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                self._tell(f"{base}: {_reason(error)}")
+            return frozenset()
+        return frozenset(resource.name for resource in found.resources)
+
+    async def _objects(
+        self, path: str, params: dict[str, str], *, metadata_only: bool = False
+    ) -> AsyncIterator[Resource]:
+        async for page in self._pages(path, params, metadata_only=metadata_only):
+            for found in page:
+                yield found
+
+    async def _pages(self, path: str, params: dict[str, str], *, metadata_only: bool) -> AsyncIterator[list[Resource]]:
+        try:
+            pages = self._api.pages(path, msgspec.Raw, params=params, metadata_only=metadata_only, limit=PAGE)
+            async for page, _ in pages:
+                yield [found for text in page if (found := self._decode(path, text))]
+        except ApiError as error:
+            self._tell(f"{path}: {_reason(error)}")
+
+    def _decode(self, path: str, text: msgspec.Raw) -> Resource | None:
+        """Return one object; of a custom resource without a schema, anything may be stored."""
+        try:
+            return msgspec.json.decode(text, type=Resource)
+        except msgspec.ValidationError as error:
+            metadata = msgspec.json.decode(text, type=PartialObject).metadata
+            self._tell(f"{path}: {metadata.namespace}/{metadata.name}: {error}")
+            return None
+
+
+class _Resource(msgspec.Struct):
+    name: str
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource]
+
+
+def _reason(error: ApiError) -> str:
+    if error.status == _FORBIDDEN:
+        return f"not allowed to read it: {error.message}"
+    if error.status == _GONE:
+        return "it changed for too long while it was read; run it again when the API server is less busy"
+    return error.message or error.reason
