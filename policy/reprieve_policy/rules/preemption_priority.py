@@ -34,7 +34,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         found.insert(0, Violation(path, Kind.FORBIDDEN, None, "may not be changed after creation"))
     if not found:
         return SILENT
-    # The group templates of one Workload often share a priority, and then what is wrong with it.
+    # The group templates of one Workload share a priority (1.37 refuses others), and so what is wrong with it.
     unique = dict.fromkeys(found)
     violations = tuple(said for said in unique if isinstance(said, Violation))
     return Verdict(violations=violations, warnings=tuple(said for said in unique if isinstance(said, str)))
@@ -54,7 +54,6 @@ class _Claim(NamedTuple):
     is_needed_now: bool
     unmet: str = ""
     """What becomes of a name that does not exist."""
-    whose: str = ""
 
 
 def _claims(resource: Resource) -> Iterator[_Claim]:
@@ -67,8 +66,7 @@ def _claims(resource: Resource) -> Iterator[_Claim]:
         yield _Claim(_named(resource), annotation_path("", key), spec, "spec", is_needed_now=True)
     if resource.kind == "Workload":
         for where, template in _group_templates(spec, "spec"):
-            path, whose = annotation_path("", key), f" of {where}"
-            yield _Claim(_named(resource), path, template, where, is_needed_now=False, whose=whose)
+            yield _Claim(_named(resource), annotation_path("", key), template, where, is_needed_now=False)
 
 
 def _group_templates(holder: Spec | GroupTemplate, prefix: str) -> Iterator[tuple[str, GroupTemplate]]:
@@ -107,7 +105,7 @@ def _check_bounds(
     may_lift = _may_lift(own_class, facts)
     highest = given + (facts.settings.max_preemption_priority_lift if may_lift else 0)
     if defence < priority:
-        detail = f"its value {defence} is below the priority {priority}{claim.whose}: must be {priority} or higher"
+        detail = f"its value {defence} is below the priority {priority}: must be {priority} or higher"
         yield Violation(claim.path, Kind.INVALID, claim.defence, detail)
     elif defence > highest:
         where = "here" if may_lift else "for its PriorityClass"
