@@ -30,6 +30,8 @@ class Entry(NamedTuple):
 COMMANDS: Mapping[str, Entry] = {
     "check": Entry("reprieve_cli.check", "Check manifests, without a cluster, by the rules that would admit them."),
     "audit": Entry("reprieve_cli.audit", "List what is in a cluster and breaks a rule."),
+    "evict": Entry("reprieve_cli.evict", "Ask pods to save their work and go."),
+    "watch": Entry("reprieve_cli.watch", "Show victims as they go."),
 }
 
 

@@ -112,6 +112,18 @@ async def connection_configuration(kubeconfig: Path | None, context: str | None 
     return configuration
 
 
+def namespace_of_context(kubeconfig: Path | None, context: str | None = None) -> str:
+    """Return the Namespace that kubectl would use; raises `ApiError` where there is no such context."""
+    try:
+        contexts, current = kubernetes_config.list_kube_config_contexts(None if kubeconfig is None else str(kubeconfig))
+    except kubernetes_config.ConfigException as error:
+        raise ApiError(0, "NotConfigured", str(error)) from error
+    named = next((found for found in contexts if found["name"] == context), current if context is None else None)
+    if named is None:
+        raise ApiError(0, "NotConfigured", f"no context {context!r} in the kubeconfig")
+    return str(named["context"].get("namespace") or "default")
+
+
 class Api:
     """One connection pool with the credentials of one identity."""
 
@@ -164,9 +176,17 @@ class Api:
         """Replace one object."""
         return msgspec.json.decode(await self.request("PUT", path, body=body), type=decode_as)
 
-    async def patch(self, path: str, body: object, decode_as: type[T], *, content_type: str = MERGE_PATCH) -> T:
+    async def patch(
+        self,
+        path: str,
+        body: object,
+        decode_as: type[T],
+        *,
+        content_type: str = MERGE_PATCH,
+        params: Params | None = None,
+    ) -> T:
         """Change one object."""
-        text = await self.request("PATCH", path, body=body, content_type=content_type)
+        text = await self.request("PATCH", path, params=params, body=body, content_type=content_type)
         return msgspec.json.decode(text, type=decode_as)
 
     async def delete(self, path: str, body: object) -> None:

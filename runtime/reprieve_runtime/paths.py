@@ -15,6 +15,7 @@ _GROUPS: Mapping[str, str] = {
     "jobs": "/apis/batch/v1",
     "statefulsets": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
+    "deployments": "/apis/apps/v1",
     "mutatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
     "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
 }
