@@ -79,7 +79,7 @@ def _run(options: Options, folder: Path, progress: Progress) -> int:
         *("--max-review-bytes", str(MAX_REVIEW_BYTES)),
     )
     with stub_api.serve(corpus.CLUSTER) as url:
-        command = contenders.reprieve(url, folder, *limits)
+        command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *limits)
         with servers.running(command, None, log, trust) as server:
             vitals = Vitals(server, log)
             vitals.begin()

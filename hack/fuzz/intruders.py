@@ -11,12 +11,12 @@ import ssl
 from collections.abc import Awaitable, Callable
 from random import Random
 
+from . import oracle
 from .connection import NoAnswer, Target, connect, connect_without_tls
 from .framing import JSON, head
 
 SECONDS = 2.0
 """For how long a client stays that is waited for in vain."""
-_LATE = 408
 
 Intruder = Callable[[Random, Target], Awaitable[int | None]]
 """Returns the status that it was told, `None` where none was due. Raises `AssertionError` where another one was due."""
@@ -42,7 +42,7 @@ async def slow_body(_: Random, target: Target) -> int | None:
     finally:
         writing.cancel()
         connection.abort()
-    assert status == _LATE, f"a body that does not come was answered {status}"
+    assert status == oracle.LATE, f"a body that does not come was answered {status}"
     return status
 
 
@@ -54,7 +54,7 @@ async def slow_chunks(_: Random, target: Target) -> int | None:
         status, _body = await connection.read_answer()
     finally:
         connection.abort()
-    assert status == _LATE, f"chunks that do not come were answered {status}"
+    assert status == oracle.LATE, f"chunks that do not come were answered {status}"
     return status
 
 
@@ -135,7 +135,7 @@ async def other_protocol(rng: Random, target: Target) -> int | None:
     finally:
         connection.abort()
     # Without a version it is a request of HTTP/0.9, for a path that there is not.
-    assert status in (400, 404), f"what is no HTTP was answered {status}"
+    assert status in (oracle.BAD_REQUEST, 404), f"what is no HTTP was answered {status}"
     return status
 
 

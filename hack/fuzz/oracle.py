@@ -24,7 +24,7 @@ from reprieve_webhooks.cache import ClusterFacts
 from reprieve_webhooks.review import Malformed, Request
 
 VALIDATE, MUTATE = "/validate", "/mutate"
-OK, BAD_REQUEST, TOO_LARGE, NOT_KNOWN = 200, 400, 413, 503
+OK, BAD_REQUEST, LATE, TOO_LARGE, NOT_KNOWN = 200, 400, 408, 413, 503
 LOOKUP_SECONDS = 10.0
 """For one lookup: the stand-in for the API server shares a core with everything else here."""
 

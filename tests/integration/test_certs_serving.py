@@ -48,6 +48,17 @@ async def test_new_connections_see_the_new_certificate_and_open_ones_go_on():
         assert await served_by(server, trusting(server.ca)) == pair.certificate.public_bytes(Encoding.DER)
 
 
+async def test_no_session_is_offered_for_a_resumption_that_never_comes():
+    async with running_server() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(server.ca))
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(5):
+            await reader.readuntil(b"ok\n")  # tickets come before the first answer
+
+        assert not writer.get_extra_info("ssl_object").session.has_ticket
+        writer.transport.abort()
+
+
 async def test_a_new_ca_is_met_by_clients_that_trust_it_and_refused_by_others():
     async with running_server() as server:
         ca = issue.issue_ca(NOW)
