@@ -8,6 +8,7 @@ import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,21 +27,26 @@ def commands(programs: dict[str, Path], folder: Path) -> Iterator[list[Command]]
     """Yield how each server is started, with what Reprieve's needs to know of a cluster behind it."""
     with stub_api.serve(_cluster()) as url:
         yield [
-            reprieve(url, folder),
+            reprieve(write_kubeconfig(url, folder), folder),
             _peer(CONTROLLER_RUNTIME, programs["bench-controller-runtime"], folder),
             _peer(NET_HTTP, programs["bench-net-http"], folder),
         ]
 
 
-def reprieve(api_server: str, folder: Path, *flags: str) -> Command:
+def reprieve(kubeconfig: Path, folder: Path, *flags: str, address: str = servers.LOOPBACK) -> Command:
     """Return how `reprieve-webhooks` is started by its own command line, with this API server behind it."""
-    port, kubeconfig = servers.free_port(), folder / "kubeconfig"
-    kubeconfig.write_text(json.dumps(_kubeconfig(api_server)))
+    port = servers.free_port()
     words = [
-        *(sys.executable, "-m", "reprieve_webhooks.main", "--listen-address", "127.0.0.1", "--listen-port", str(port)),
+        *(sys.executable, "-m", "reprieve_webhooks.main", "--listen-address", address, "--listen-port", str(port)),
         *("--kubeconfig", str(kubeconfig), "--cert-dir", str(folder), *flags),
     ]
-    return Command(REPRIEVE, port, words, ready_path="/readyz")
+    return Command(REPRIEVE, port, words, ready_path="/readyz", address=address)
+
+
+def controller_runtime(program: Path, folder: Path, address: str) -> Command:
+    """Return how the webhooks of controller-runtime are started on an address."""
+    command = _peer(CONTROLLER_RUNTIME, program, folder)
+    return replace(command, words=[*command.words, "-host", address], address=address)
 
 
 def _peer(name: str, program: Path, folder: Path) -> Command:
@@ -57,8 +63,9 @@ def _cluster() -> stub_api.Collections:
     }
 
 
-def _kubeconfig(url: str) -> dict[str, object]:
-    return {
+def write_kubeconfig(url: str, folder: Path) -> Path:
+    """Write a kubeconfig without credentials for the API server at `url`; return its path."""
+    config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "bench",
@@ -66,13 +73,16 @@ def _kubeconfig(url: str) -> dict[str, object]:
         "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
         "users": [{"name": "bench", "user": {}}],
     }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(config))
+    return path
 
 
-def write_certificates(folder: Path) -> ssl.SSLContext:
-    """Write one serving certificate for all, and its CA; return what trusts it."""
+def write_certificates(folder: Path, address: str = servers.LOOPBACK) -> ssl.SSLContext:
+    """Write one serving certificate for all that listen on `address`, and its CA; return what trusts it."""
     now = datetime.now(UTC)
     authority = issue.issue_ca(now)
-    names = issue.ServingNames(ips=(ipaddress.IPv4Address("127.0.0.1"),))
+    names = issue.ServingNames(ips=(ipaddress.ip_address(address),))
     serving = issue.issue_serving(authority, names, now)
     (folder / bundle.CA_CERTIFICATES).write_bytes(authority.certificate_pem)
     (folder / bundle.SERVING_CERTIFICATE).write_bytes(serving.certificate_pem)

@@ -91,7 +91,11 @@ def _row(server: str, turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
 def table(rows: Sequence[Row], reference: str) -> str:
     """Return the rows as text for a terminal."""
     columns = ("requests/s", "p50 ms", "p99 ms", "CPU s/1,000", "RSS MiB", f"× {reference}")
-    lines = [("server", *columns), *(_cells(row) for row in rows)]
+    return aligned([("server", *columns), *(_cells(row) for row in rows)])
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Return lines of cells as a table: the first column to the left, the others to the right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         line[0].ljust(widths[0])

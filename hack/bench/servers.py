@@ -18,6 +18,7 @@ from realcluster.errors import ClusterError
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 5.0
+LOOPBACK = "127.0.0.1"
 _OK, _NOT_FOUND = 200, 404
 
 
@@ -29,6 +30,7 @@ class Command:
     port: int
     words: Sequence[str]
     ready_path: str = "/"
+    address: str = LOOPBACK
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,32 @@ class Server:
     name: str
     port: int
     pid: int
+    address: str = LOOPBACK
 
     def cpu_seconds(self) -> float:
         """Return the processor time that all its threads have used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pid)
 
     def rss_mib(self) -> float:
         """Return its resident memory."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that all threads of a process have used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def own_address() -> str:
+    """Return this machine's own address, loopback where it has none. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # of a network for documentation: the route there is the default one
+        except OSError:
+            return LOOPBACK
+        address: str = probe.getsockname()[0]
+        return address
 
 
 def free_port() -> int:
@@ -80,11 +99,11 @@ def pinned_to(core: int) -> Iterator[None]:
 def running(command: Command, core: int | None, log: Path, trust: ssl.SSLContext) -> Iterator[Server]:
     """Start a server on `core`, or on any, and wait until it is ready; end it with the block. Its output goes to `log`."""
     with log.open("wb") as output, nullcontext() if core is None else pinned_to(core):
-        environment: Mapping[str, str] = {**os.environ, "GOMAXPROCS": "1"}
+        environment: Mapping[str, str] = os.environ if core is None else {**os.environ, "GOMAXPROCS": "1"}
         process = subprocess.Popen(command.words, stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:
         _wait_ready(command, process, log, trust)
-        yield Server(command.name, command.port, process.pid)
+        yield Server(command.name, command.port, process.pid, command.address)
     finally:
         _stop(process)
 
@@ -99,7 +118,7 @@ def _wait_ready(command: Command, process: subprocess.Popen[bytes], log: Path, t
 
 
 def _is_ready(command: Command, trust: ssl.SSLContext) -> bool:
-    connection = http.client.HTTPSConnection("127.0.0.1", command.port, timeout=2, context=trust)
+    connection = http.client.HTTPSConnection(command.address, command.port, timeout=2, context=trust)
     try:
         connection.request("GET", command.ready_path)
         return connection.getresponse().status in (_OK, _NOT_FOUND)
