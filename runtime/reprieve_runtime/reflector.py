@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS = 0.2
 _LAST_RETRY_SECONDS = 15.0
 _GONE = 410
+_NOT_FOUND = 404
 _PAGE = 20
 """Objects asked for at once: each may be as large as 1.5 MB, and a page is in memory whole."""
 
@@ -51,13 +52,16 @@ class Reflector(Generic[K, V]):
         *,
         forget: Callable[[Key], None] = lambda _: None,
         params: Params | None = None,
+        absent_retry_seconds: float | None = None,
     ) -> None:
+        """Where `absent_retry_seconds` is set, a collection that is not served is empty, and looked for so often."""
         self._api = api
         self._path = path
         self._decode_as = decode_as
         self._keep = keep
         self._forget = forget
         self._params = params
+        self._absent_retry_seconds = absent_retry_seconds
         self._synced = asyncio.Event()
         self._items: dict[Key, V] = {}
         self._heard_at = -math.inf
@@ -98,6 +102,10 @@ class Reflector(Generic[K, V]):
             except ApiError as error:
                 # 410 is the server's word for "too old, list again"; so is any watch that it refuses.
                 version = "" if error.status else version
+                if error.status == _NOT_FOUND and self._absent_retry_seconds is not None:
+                    self._hold({})
+                    await asyncio.sleep(self._absent_retry_seconds)
+                    continue
                 if error.status != _GONE:
                     _log.warning("watch interrupted", extra={"path": self._path, "error": str(error)})
             except msgspec.MsgspecError as error:
@@ -116,13 +124,16 @@ class Reflector(Generic[K, V]):
         async for items, page_version in pages:
             version = page_version
             fresh.update((_key(item), self._keep(item)) for item in items)
+        self._hold(fresh)
+        return version
+
+    def _hold(self, fresh: dict[Key, V]) -> None:
         gone = self._items.keys() - fresh.keys()
         self._items = fresh
         for key in gone:
             self._forget(key)
         self._heard_at = time.monotonic()
         self._synced.set()
-        return version
 
     async def _follow(self, version: str) -> str:
         events = self._api.watch(self._path, self._decode_as, resource_version=version, params=self._params)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from reprieve_cli import audit
 from reprieve_operator.settings import OperatorSettings
+from reprieve_policy import rights
 from reprieve_testing import manifests
 from reprieve_webhooks.settings import Settings
 
@@ -38,6 +39,9 @@ CALLS = {
         *everywhere("apps/statefulsets", "get list watch"),
         *everywhere("apps/replicasets", "get list watch"),
         *at_home("coordination.k8s.io/leases", "list watch", WEBHOOKS.operator_lease),
+        # quotas.py, rights.py
+        *everywhere("scheduling.sigs.k8s.io/elasticquotas", "list watch"),
+        *everywhere("authorization.k8s.io/subjectaccessreviews", "create"),
         *at_home("configmaps", "list watch", WEBHOOKS.policy_config_map),
         # reprieve_certs: the CA and its injection.
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),
@@ -111,7 +115,8 @@ def test_rights_of_people_are_bound_to_nobody() -> None:
     bound = {binding["roleRef"]["name"] for binding in manifests.of_kind("ClusterRoleBinding")}
     assert bound == set(CALLS)
     for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
-    assert for_people == {"reprieve:cancel-soft-evictions", "reprieve:edit-policies", "reprieve:audit"}
+    asked = {"reprieve:cancel-soft-evictions", "reprieve:edit-policies", "reprieve:claim-non-preemptible"}
+    assert for_people == asked | {"reprieve:audit"}
 
 
 def test_an_audit_may_read_every_kind_that_it_judges_and_write_nothing() -> None:
@@ -129,3 +134,10 @@ def test_subjects_are_the_service_accounts_of_the_base() -> None:
     }
     for binding in (*manifests.of_kind("ClusterRoleBinding"), *manifests.of_kind("RoleBinding")):
         assert {(subject["namespace"], subject["name"]) for subject in binding["subjects"]} <= accounts
+
+
+def test_the_rights_that_rules_ask_for_can_be_granted() -> None:
+    role = manifests.named("ClusterRole", "reprieve:claim-non-preemptible")
+    (rule,) = role["rules"]
+    right = rights.CLAIM_NON_PREEMPTIBLE
+    assert rule == {"apiGroups": ["reprieve.dev"], "resources": [right.resource], "verbs": [right.verb]}

@@ -13,7 +13,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.objects import ObjectMeta, Resource, Spec
 from reprieve_runtime.api import ApiError
 from reprieve_testing.stub_api import StubApi, stub_api
-from reprieve_webhooks import lookups
+from reprieve_webhooks import questions
 from reprieve_webhooks.cache import ClusterFacts
 from reprieve_webhooks.metrics import Metrics
 from reprieve_webhooks.review import GroupVersionKind, Request
@@ -140,7 +140,7 @@ async def test_a_flood_of_new_names_is_not_passed_on_to_the_api_server(tmp_path:
         seconds = asyncio.get_running_loop().time() - started
         asked = sum(count for path, count in ready.stub.calls.items() if path.startswith(f"{NAMESPACES}/new-"))
 
-        assert asked <= lookups.BURST_CALLS + seconds * lookups.CALLS_PER_SECOND + 1
+        assert asked <= questions.BURST_CALLS + seconds * questions.CALLS_PER_SECOND + 1
         refused = [answer for answer in answers if isinstance(answer, ApiError)]
         assert len(answers) - len(refused) <= asked
         assert {refusal.reason for refusal in refused} >= {"TooManyLookups"}
@@ -186,7 +186,16 @@ async def test_the_age_of_facts_is_a_metric_that_names_no_object(tmp_path: Path)
         lines = ready.metrics.render().decode().splitlines()
         shown = [line.rpartition(" ") for line in lines if line.startswith("reprieve_facts_age_seconds{")]
 
-        collections = ["namespaces", "priorityclasses", "policy", "lease", "jobs", "statefulsets", "replicasets"]
+        collections = [
+            "namespaces",
+            "priorityclasses",
+            "policy",
+            "lease",
+            "elasticquotas",
+            "jobs",
+            "statefulsets",
+            "replicasets",
+        ]
         assert [name for name, _, _ in shown] == [
             f'reprieve_facts_age_seconds{{collection="{name}"}}' for name in collections
         ]

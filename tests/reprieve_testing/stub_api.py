@@ -17,6 +17,8 @@ from aiohttp import web
 
 from reprieve_runtime.api import Api
 
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
 
 @dataclass
 class StubApi:
@@ -26,17 +28,28 @@ class StubApi:
     calls: Counter[str] = field(default_factory=Counter)
     """Reads by path, lists and watches apart: a watch is counted as `PATH?watch`."""
     lists_released: asyncio.Event = field(default_factory=asyncio.Event)
+    absent: set[str] = field(default_factory=set)
+    """Collections that are not served."""
+    granted: set[str] = field(default_factory=set)
+    """Users that have every right."""
+    asked: list[Any] = field(default_factory=list)
+    """The specs of the SubjectAccessReviews."""
     is_failing: bool = False
     _watches: dict[asyncio.Queue[bytes | None], str] = field(default_factory=dict)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
+        if path in self.absent:
+            self.calls[path] += 1
+            return web.json_response({"code": 404, "reason": "NotFound", "message": "not served"}, status=404)
         if "watch" in request.query:
             self.calls[f"{path}?watch"] += 1
             return await self._watch(request)
         self.calls[path] += 1
         if self.is_failing:
             return web.json_response({"code": 500, "reason": "InternalError", "message": "failing"}, status=500)
+        if path == ACCESS_REVIEWS:
+            return await self._review_access(request)
         collection, _, name = path.rpartition("/")
         if collection in self.collections:
             found = self.collections[collection].get(name)
@@ -45,6 +58,13 @@ class StubApi:
         await self.lists_released.wait()
         items = list(self.collections.get(path, {}).values())
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    async def _review_access(self, request: web.BaseRequest) -> web.Response:
+        document = await request.json()
+        assert request.method == "POST"
+        assert (document["apiVersion"], document["kind"]) == ("authorization.k8s.io/v1", "SubjectAccessReview")
+        self.asked.append(document["spec"])
+        return web.json_response({"status": {"allowed": document["spec"]["user"] in self.granted}}, status=201)
 
     @property
     def open_watches(self) -> int:

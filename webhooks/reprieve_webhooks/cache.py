@@ -8,9 +8,10 @@ lists: the review fails and the `failurePolicy` decides.
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from reprieve_policy import gate, namespace
+from reprieve_policy import controllers, gate, namespace, rights
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import LEDGER, PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.ledger import OWNERS, Ledger
@@ -25,7 +26,9 @@ from reprieve_runtime.reflector import Reflector
 from .gate_facts import ALONE, GateFacts
 from .ledgers import Ledgers
 from .lookups import Lookups
+from .quotas import ElasticQuotas
 from .review import Request
+from .rights import Rights
 
 _NO_LEDGER: Ledger = {}
 
@@ -66,6 +69,8 @@ class ClusterFacts:
         self._by_name = PriorityClasses(self._priority_classes)
         self._policy_config_map = (own_namespace, config_map)
         self._policy = PolicyMap(api, own_namespace, config_map, on_change=show_policy)
+        self._rights = Rights(api, timeout_seconds=lookup_timeout_seconds)
+        self._quotas = ElasticQuotas(api)
         self._ledgers = Ledgers()
         self._owners = {
             owner.resource: Reflector(
@@ -114,7 +119,7 @@ class ClusterFacts:
         unknown = self._unknown_priority_classes(resource)
         settings = self._policy.current
         may_wait = settings.gang_gate and self._gate.operator_is_there and gate.may_wait(resource, settings)
-        return Facts(
+        facts = Facts(
             settings=settings,
             namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
             priority_classes=await self._look_up_priority_classes(unknown) if unknown else self._by_name,
@@ -122,7 +127,18 @@ class ClusterFacts:
             policy_config_map=self._policy_config_map,
             operator_is_there=may_wait,
             made_together=await self._gate.count_made_together(resource, request.namespace) if may_wait else ALONE,
+            quotas=self._quotas.known,
         )
+        return await self._with_rights(request, resource, facts)
+
+    async def _with_rights(self, request: Request, resource: Resource, facts: Facts) -> Facts:
+        """Ask for the rights that the object needs: for nearly every object none."""
+        needed = rights.needed(resource, request.old_object, facts)
+        user = request.user_info
+        # What a controller makes from a template was asked of whoever wrote that.
+        if not needed or controllers.is_made_from_template(resource, user.username):
+            return facts
+        return replace(facts, lacking=await self._rights.lacking(user, needed))
 
     def _known_policy(self, request: Request, resource: Resource) -> NamespacePolicy | None:
         if resource.kind in _OF_ADMINS or not request.namespace:
@@ -163,6 +179,7 @@ class ClusterFacts:
             "priorityclasses": self._priority_classes,
             "policy": self._policy.reflector,
             "lease": self._gate.reflector,
+            "elasticquotas": self._quotas.reflector,
             **self._owners,
         }
 

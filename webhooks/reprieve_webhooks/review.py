@@ -33,6 +33,9 @@ class UserInfo(msgspec.Struct, gc=False):
     """Who asks."""
 
     username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...] | None] | None = None
 
 
 class Request(msgspec.Struct, gc=False):
@@ -59,6 +62,7 @@ class _Envelope(msgspec.Struct, gc=False):
     operation: str
     kind: GroupVersionKind
     namespace: str = ""
+    user_info: UserInfo = msgspec.field(default_factory=UserInfo, name="userInfo")
 
 
 class _EnvelopeReview(msgspec.Struct, gc=False):
@@ -146,7 +150,13 @@ def _without_objects(body: bytes, listed: TemplateKinds) -> Request | Malformed 
         return None
     if envelope is None:
         return None
-    request = Request(uid=envelope.uid, operation=envelope.operation, kind=envelope.kind, namespace=envelope.namespace)
+    request = Request(
+        uid=envelope.uid,
+        operation=envelope.operation,
+        kind=envelope.kind,
+        namespace=envelope.namespace,
+        user_info=envelope.user_info,
+    )
     if paths := _listed_paths(request.kind, listed):
         return _with_templates(body, request, paths)
     return None if concerns_rules(request) else request

@@ -1,0 +1,71 @@
+"""What the API server is asked in the middle of a review: once for all who want to know, and not more often than bounded.
+
+Whoever reaches the port may send reviews of namespaces and users that never were. Without the bound, each would be a call:
+the webhook would be a way to make the API server work for nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from reprieve_runtime.api import ApiError
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+_TOO_MANY = 429
+CALLS_PER_SECOND = 50.0
+BURST_CALLS = 100
+"""A hundred new Namespaces whose first pods come before their watch events, at once; one is the rule."""
+_MAX_REMEMBERED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked(Generic[V]):
+    at: float
+    answer: "asyncio.Future[V]"
+
+
+class Questions(Generic[K, V]):
+    """Questions of one sort, and the latest answers; an answer holds for `remembered_seconds`."""
+
+    def __init__(self, remembered_seconds: float, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._remembered_seconds = remembered_seconds
+        self._monotonic = monotonic
+        self._asked: dict[K, _Asked[V]] = {}
+        self._calls_left = float(BURST_CALLS)
+        self._counted_at = monotonic()
+
+    async def answer(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        """Return what `ask` returned to somebody a moment ago, or returns now; `ApiError` where it may not be asked."""
+        now = self._monotonic()
+        asked = self._asked.get(key)
+        if asked is None or now - asked.at > self._remembered_seconds or _has_failed(asked.answer):
+            self._spend_call(now)
+            answer = asyncio.ensure_future(ask())
+            # Without this, asyncio complains of a failure that nobody is left to hear of.
+            answer.add_done_callback(_has_failed)
+            asked = self._remember(key, _Asked(now, answer))
+        # Several may wait for one call: the end of one, whose client went away, must not be the others'.
+        return await asyncio.shield(asked.answer)
+
+    def _spend_call(self, now: float) -> None:
+        self._calls_left = min(BURST_CALLS, self._calls_left + (now - self._counted_at) * CALLS_PER_SECOND)
+        self._counted_at = now
+        if self._calls_left < 1:
+            raise ApiError(_TOO_MANY, "TooManyLookups", "too many questions that no watch answers")
+        self._calls_left -= 1
+
+    def _remember(self, key: K, asked: _Asked[V]) -> _Asked[V]:
+        # Put last: the oldest go first, where there are too many.
+        self._asked.pop(key, None)
+        self._asked[key] = asked
+        if len(self._asked) > _MAX_REMEMBERED:
+            del self._asked[next(iter(self._asked))]
+        return asked
+
+
+def _has_failed(answer: "asyncio.Future[V]") -> bool:
+    return answer.done() and (answer.cancelled() or answer.exception() is not None)
