@@ -36,7 +36,8 @@ def a_configuration(kind: str) -> Any:
         else:
             narrowed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [NAMESPACE, EXEMPT]}
             selector = webhook["namespaceSelector"]
-            webhook["namespaceSelector"] = {"matchExpressions": [*selector["matchExpressions"], narrowed]}
+            expressions = selector.get("matchExpressions", [])
+            webhook["namespaceSelector"] = {**selector, "matchExpressions": [*expressions, narrowed]}
     return configuration
 
 
@@ -143,6 +144,21 @@ def test_a_template_is_reviewed_where_it_speaks_of_preemption_only(kubectl: Any)
         assert CALLED in create(kubectl, a_deployment("new", said)).output
     silent = create(kubectl, a_deployment("new", {}))
     assert silent.status == 0, silent.output
+
+
+def test_a_template_that_asks_for_borrowed_nodes_is_reviewed(kubectl: Any) -> None:
+    key = keys.HOME_NAMESPACE
+    term = {"matchExpressions": [{"key": key, "operator": "Exists"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    asks: dict[str, Any] = {
+        "nodeSelector": {key: "lender"},
+        "tolerations": [{"key": key, "operator": "Exists"}],
+        "affinity": {"nodeAffinity": required},
+    }
+    for field, value in asks.items():
+        asking = a_deployment("new", {})
+        asking["spec"]["template"]["spec"] = {**asking["spec"]["template"]["spec"], field: value}
+        assert CALLED in create(kubectl, asking).output, field
 
 
 def test_a_template_is_reviewed_once_not_again_as_a_deployments_replicaset(kubectl: Any) -> None:

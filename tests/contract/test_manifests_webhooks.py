@@ -141,6 +141,13 @@ def test_the_well_known_kinds_of_other_projects_are_reviewed_in_every_version() 
     assert "object.?spec != oldObject.?spec" in conditions(found)
 
 
+def test_the_patch_that_adds_a_kind_is_shown_for_the_right_webhook() -> None:
+    shown = (manifests.MANIFESTS / "README.md").read_text()
+    index = [found["name"] for found in VALIDATING].index("custom.reprieve.dev")
+    assert f"{{op: test, path: /webhooks/{index}/name, value: custom.reprieve.dev}}" in shown
+    assert f"path: /webhooks/{index}/rules/-" in shown
+
+
 def test_a_native_workload_or_group_is_reviewed_where_it_says_what_it_is_defended_with() -> None:
     found = webhook(VALIDATING, "groups")
     assert set(manifests.keys_in(conditions(found))) == {keys.PREEMPTION_PRIORITY_CLASS}
