@@ -15,7 +15,8 @@ COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-schedul
 
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"  # the usual name
 
-# Who changed which pod, and through which subresource: tests ask who deleted a victim, and when.
+# Who changed which workload, and through which subresource: tests ask who deleted a victim, and when, and whether a
+# controller was refused anything.
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -24,7 +25,12 @@ AUDIT_POLICY = {
         {
             "level": "Metadata",
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
-            "resources": [{"group": "", "resources": ["pods", "pods/*"]}],
+            "resources": [
+                {"group": "", "resources": ["pods", "pods/*", "namespaces", "namespaces/*", "replicationcontrollers"]},
+                {"group": "apps"},
+                {"group": "batch"},
+                {"group": "scheduling.k8s.io"},
+            ],
         },
         {"level": "None"},
     ],

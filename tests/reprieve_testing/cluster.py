@@ -266,7 +266,8 @@ class ClusterHandle:
                 entry["responseStatus"]["code"],
             )
             for entry in entries
-            if entry["objectRef"].get("name") == name
+            if entry["objectRef"]["resource"] == "pods"
+            and entry["objectRef"].get("name") == name
             and entry["objectRef"].get("namespace") == namespace
             and entry["user"]["username"].endswith(user)
         ]

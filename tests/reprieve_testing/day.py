@@ -1,0 +1,176 @@
+"""A cluster in which Reprieve was installed while work was going on, and what its API server wrote down of a day in it."""
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from http import HTTPStatus
+from typing import Any
+
+from mainjob import world
+from mainjob.world import Nodes, World
+from realcluster import api, build, install, lifecycle
+from realcluster.kubectl import Kubectl
+from realcluster.programs import OPERATOR, WEBHOOKS, Programs
+from realcluster.progress import Progress
+from realcluster.state import Cluster
+
+from .cluster import wait_for
+
+Json = Any
+NODES = 6
+SECONDS = 90.0
+"""Of patience with one controller; a tenth is usual, and a busy machine needs more."""
+OURS = re.compile(
+    r"\.reprieve\.dev\" denied|reprieve-[a-z-]+' with binding|failed calling webhook \"[a-z-]+\.reprieve\.dev"
+)
+"""How a refusal begins that is ours: a webhook's, the guard's, or that of a webhook that could not be called."""
+CONTROLLERS = ("system:kube-controller-manager", "system:serviceaccount:kube-system:", "system:node:", "kwok",
+               "system:kube-scheduler", "system:serviceaccount:reprieve-system:")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Call:
+    """One change, as the API server's audit log has it."""
+
+    user: str
+    verb: str
+    resource: str
+    """With its subresource: `pods/status`."""
+    namespace: str
+    code: int
+    message: str
+    annotations: dict[str, str]
+
+    @property
+    def is_by_a_controller(self) -> bool:
+        """True for every identity that is a component, not a person."""
+        return self.user.startswith(CONTROLLERS)
+
+    @property
+    def is_refused_by_us(self) -> bool:
+        """True where an admission of ours refused it, whatever the code."""
+        return self.code >= 400 and OURS.search(self.message) is not None
+
+    @property
+    def webhooks(self) -> list[str]:
+        """Return our mutating webhooks that were called for it; validating ones leave no trace in an audit log."""
+        called = [json.loads(text) for key, text in self.annotations.items() if key.startswith("mutation.webhook.")]
+        return [one["webhook"] for one in called if one["configuration"] == "reprieve-webhooks"]
+
+    @property
+    def failures(self) -> list[str]:
+        """Return the webhooks without whose answer it was admitted."""
+        return [text for key, text in self.annotations.items() if key.startswith("failed-open.")]
+
+
+@dataclass(frozen=True)
+class Day:
+    """The cluster, and what its people do in it."""
+
+    cluster: Cluster
+    world: World
+
+    @property
+    def kubectl(self) -> Kubectl:
+        return self.world.kubectl
+
+    def make(self, namespace: str, *objects: Json) -> None:
+        """Create objects, which must be accepted."""
+        items = {"apiVersion": "v1", "kind": "List", "items": objects}
+        self.kubectl.read("-n", namespace, "create", "-f", "-", stdin=json.dumps(items))
+
+    def make_namespace(self, name: str, **annotations: str) -> str:
+        """Make a namespace with the policy that these annotations say."""
+        said = {f"reprieve.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
+        self.make("default", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": said}})
+        # The controller-manager makes it too, a moment later: no pod is admitted without.
+        self.kubectl.run("create", "serviceaccount", "default", "-n", name)
+        return name
+
+    def until(self, namespace: str, what: str, path: str, text: str) -> None:
+        """Wait until an object, `kind/name`, has `text` at a JSON path."""
+        words = ("get", what, "-n", namespace, "-o", f"jsonpath={{{path}}}")
+        wait_for(f"{what} {path}={text}", lambda: self.kubectl.run(*words).stdout == text, SECONDS)
+
+    def gone(self, namespace: str, what: str) -> None:
+        """Wait until there is no such object."""
+        words = ("get", what, "-n", namespace, "--ignore-not-found", "-o", "name")
+        wait_for(f"{what} is gone", lambda: (done := self.kubectl.run(*words)).status == 0 and not done.stdout, SECONDS)
+
+    def pods(self, namespace: str, selector: str) -> list[Json]:
+        found: list[Json] = self.kubectl.get("pods", "-n", namespace, "-l", selector)["items"]
+        return found
+
+    def node_says(self, pod: Json, status: Json) -> None:
+        """Report a pod's status as the kubelet of its node does."""
+        metadata = pod["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
+        try:
+            api.call(self.cluster, "PATCH", path, {"status": status}, user="kwok")
+        except api.Refused as refused:
+            if refused.status != HTTPStatus.NOT_FOUND:
+                raise
+
+    def metric(self, name: str) -> float:
+        """Return the sum of the webhooks' metrics whose name with labels contains `name`."""
+        lines = self.world.programs.read(WEBHOOKS, "/metrics").splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+    def reviews(self, webhook: str, **labels: str) -> float:
+        """Return how many reviews were answered."""
+        lines = self.world.programs.read(WEBHOOKS, "/metrics").splitlines()
+        wanted = [f'{key}="{text}"' for key, text in {"webhook": webhook, **labels}.items()]
+        counted = (line for line in lines if line.startswith("reprieve_admission_reviews_total{"))
+        return sum(float(line.rpartition(" ")[2]) for line in counted if all(label in line for label in wanted))
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        """Every change since Reprieve was installed."""
+        return list(self._calls())
+
+    def _calls(self) -> Iterator[Call]:
+        with self.cluster.audit_log.open() as lines:
+            for entry in map(json.loads, lines):
+                target, status = entry["objectRef"], entry.get("responseStatus", {})
+                subresource = target.get("subresource", "")
+                yield Call(
+                    entry.get("impersonatedUser", entry["user"])["username"],
+                    entry["verb"],
+                    target["resource"] + (f"/{subresource}" if subresource else ""),
+                    target.get("namespace", ""),
+                    status.get("code", 0),
+                    status.get("message", ""),
+                    entry.get("annotations", {}),
+                )
+
+
+@contextmanager
+def a_day(name: str) -> Iterator[tuple[Day, "Install"]]:
+    """Make a cluster for the block, without Reprieve; `Install` is called once what must be there before it is there."""
+    lifecycle.down(name, keep_logs=False, progress=Progress())
+    try:
+        cluster = lifecycle.up(name, {"kwok_nodes": NODES}, None, Progress())
+        kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
+        here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
+        place = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), Nodes.LOCAL, cluster.audit_log)
+        day = Day(cluster, place)
+        yield day, Install(day)
+    finally:
+        lifecycle.down(name, keep_logs=False, progress=Progress())
+
+
+@dataclass(frozen=True)
+class Install:
+    """Applies the manifests and starts both programs, as a user would in a cluster that is in use."""
+
+    day: Day
+
+    def __call__(self) -> None:
+        cluster, place = self.day.cluster, self.day.world
+        install.install(place.kubectl, install.DEMO, cluster.port("webhooks"))
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(place.start, (WEBHOOKS, OPERATOR)))

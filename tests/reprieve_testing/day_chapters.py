@@ -1,0 +1,315 @@
+"""What happens in the day: each chapter in a namespace of its own, so that all of them can happen at once."""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from reprieve_policy.keys import PREEMPTED_COUNT
+
+from .cluster import wait_for
+from .day import SECONDS, Day, Json
+from .day_objects import (
+    BAD,
+    CHECKPOINT,
+    CLASS,
+    ENDS,
+    GOOD,
+    a_controller,
+    a_cron_job,
+    a_job,
+    a_pod,
+    a_priority_class,
+    a_workload,
+    an_autoscaler,
+)
+
+OLD = "since-before"
+MOVING = {"drained": "kwok-3", "tainted": "kwok-4", "lost": "kwok-5"}
+"""Deployments, and the node that each loses."""
+FAILED = {
+    "phase": "Failed",
+    "containerStatuses": [
+        {
+            "name": "main",
+            "image": "none",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"terminated": {"exitCode": 3, "reason": "Error"}},
+        }
+    ],
+}
+CLASS_PATH = ".metadata.labels." + CLASS.replace(".", "\\.")
+TOLERATION = "preemption-toleration.scheduling.x-k8s.io/toleration-seconds"
+
+
+def before(day: Day) -> None:
+    """What was there before Reprieve was, and breaks its rules."""
+    day.make_namespace(OLD, workload_type="unknown", allowed_preemption_classes="none")
+    day.make_namespace("since-before-too", default_preemption_class="99")
+    day.make(
+        OLD,
+        a_priority_class("bad", 100, {TOLERATION: "1h"}),
+        a_workload("Deployment", "web", labels=BAD, annotations={CHECKPOINT: "sometimes"}, more={"replicas": 1}),
+        a_workload("StatefulSet", "db", labels={CLASS: "seven"}, more={"replicas": 1}),
+        a_workload("DaemonSet", "agent", labels=BAD, node="kwok-0"),
+        a_workload("ReplicaSet", "alone", labels=BAD, more={"replicas": 1}),
+        a_controller("older", labels=BAD),
+        a_job("batch", labels=BAD, annotations=ENDS, more={"suspend": True}),
+        a_cron_job("nightly", labels=BAD, annotations=ENDS),
+        a_pod("bare", labels=BAD, finalizers=["example.com/hold"]),
+    )
+    day.until(OLD, "deployment/web", ".status.readyReplicas", "1")
+
+
+def old_workloads_go_on(day: Day) -> None:
+    """Scaled, rolled, resumed, replaced: none is made worse, so none is refused."""
+    day.kubectl.read(
+        "scale", "-n", OLD, "--replicas=2", "deployment/web", "statefulset/db", "replicaset/alone", "rc/older"
+    )
+    day.kubectl.read("patch", "job/batch", "-n", OLD, "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    day.kubectl.read("delete", "pod", "bare", "-n", OLD, "--wait=false")
+    for kind in ("deployment/web", "statefulset/db", "replicaset/alone", "rc/older"):
+        day.until(OLD, kind, ".status.readyReplicas", "2")
+    day.until(OLD, "job/batch", ".status.succeeded", "1")
+    for kind in ("deployment/web", "statefulset/db", "daemonset/agent"):
+        day.kubectl.read("rollout", "restart", kind, "-n", OLD)
+        day.kubectl.read("rollout", "status", kind, "-n", OLD, "--timeout=90s")
+    day.kubectl.read("label", "namespace", OLD, "team=research")
+    day.kubectl.read("label", "priorityclass", "bad", "team=research")
+    day.make(OLD, a_pod("of-a-bad-class", priorityClassName="bad"))
+    freed = '{"metadata":{"finalizers":null}}'
+    day.kubectl.read("patch", "pod", "bare", "-n", OLD, "--type=merge", "-p", freed)
+    day.gone(OLD, "pod/bare")
+
+
+def jobs_end_as_they_should(day: Day) -> None:
+    """Success with tracking finalizers, Indexed, suspended and resumed, removed by its time to live."""
+    team = day.make_namespace("jobs", workload_type="hpc-batch")
+    day.make(
+        team,
+        a_job("done", labels=GOOD, annotations=ENDS, more={"completions": 3, "parallelism": 2}),
+        a_job("indexed", annotations=ENDS, more={"completions": 2, "parallelism": 2, "completionMode": "Indexed"}),
+        a_job("short", annotations=ENDS, more={"ttlSecondsAfterFinished": 0}),
+        a_job("paused", labels=GOOD, more={"parallelism": 2}),
+        a_job("early", labels=GOOD, more={"activeDeadlineSeconds": 3}),
+    )
+    day.until(team, "job/paused", ".status.ready", "2")
+    for suspend, active in (("true", ""), ("false", "2")):
+        day.kubectl.read("patch", "job/paused", "-n", team, "--type=merge", "-p", f'{{"spec":{{"suspend":{suspend}}}}}')
+        day.until(team, "job/paused", ".status.active", active)
+    for name, succeeded in (("done", "3"), ("indexed", "2")):
+        day.until(team, f"job/{name}", ".status.succeeded", succeeded)
+    day.until(team, "job/early", ".status.conditions[?(@.type=='Failed')].reason", "DeadlineExceeded")
+    day.gone(team, "job/short")
+
+
+def jobs_fail_as_they_should(day: Day) -> None:
+    """Back-off to its limit, and a podFailurePolicy that ends a Job at once."""
+    team = day.make_namespace("failing-jobs", workload_type="ml-training")
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}}
+    day.make(
+        team,
+        a_job("twice", labels=GOOD, more={"backoffLimit": 1}),
+        a_job("policy", labels=GOOD, more={"podFailurePolicy": {"rules": [rule]}}),
+    )
+
+    def fail_all() -> bool:
+        jobs = day.kubectl.get("jobs", "-n", team)["items"]
+        for pod in day.pods(team, "app"):
+            if pod["status"]["phase"] == "Running":
+                day.node_says(pod, FAILED)
+        reasons = {job["metadata"]["name"]: _failure(job) for job in jobs}
+        return reasons == {"twice": "BackoffLimitExceeded", "policy": "PodFailurePolicy"}
+
+    wait_for("both jobs failed", fail_all, SECONDS)
+
+
+def a_marked_pod_of_a_job_is_replaced(day: Day) -> None:
+    """The operator deletes the victim as a disruption, and the Job is not charged for it."""
+    team = day.make_namespace("marks", workload_type="ml-training")
+    ignore = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    policy = {"backoffLimit": 0, "podFailurePolicy": {"rules": [ignore]}}
+    day.make(team, a_job("train", labels=GOOD, more=policy), a_workload("StatefulSet", "db", labels=GOOD))
+    day.until(team, "job/train", ".status.ready", "1")
+    day.until(team, "statefulset/db", ".status.readyReplicas", "1")
+    (victim,) = day.pods(team, "app=train")
+    for name in (victim["metadata"]["name"], "db-0"):
+        day.kubectl.read("label", "pod", name, "-n", team, "reprieve.dev/soft-eviction=requested")
+    counted = ".metadata.annotations." + PREEMPTED_COUNT.replace(".", "\\.")
+    day.until(team, "pod/db-0", counted, "1")
+    day.until(team, "pods", f".items[?(@.metadata.labels.app=='train')]{counted}", "1")
+    day.until(team, "job/train", ".status.conditions[?(@.type=='Failed')].reason", "")
+
+
+def deployments_roll_and_scale(day: Day) -> None:
+    """Rollout, rollback, scale by hand and by the autoscaler, an orphaned and a foreground deletion."""
+    team = day.make_namespace("web", workload_type="service", allowed_preemption_classes="0-6")
+    day.make(
+        team,
+        a_workload("Deployment", "site", labels=GOOD, more={"replicas": 2}),
+        a_workload("Deployment", "grows", labels=GOOD, more={"replicas": 1}),
+        a_workload("StatefulSet", "shrinks", labels=GOOD, more={"replicas": 3, "podManagementPolicy": "Parallel"}),
+        an_autoscaler("grows", "Deployment", 2, 4),
+        an_autoscaler("shrinks", "StatefulSet", 1, 2),
+    )
+    template = {"metadata": {"labels": {CLASS: "2"}}}
+    day.kubectl.read("rollout", "status", "deployment/site", "-n", team, "--timeout=90s")
+    _patch(day, team, "deployment/site", {"template": template})
+    day.kubectl.read("rollout", "status", "deployment/site", "-n", team, "--timeout=90s")
+    day.kubectl.read("rollout", "undo", "deployment/site", "-n", team)
+    day.kubectl.read("rollout", "status", "deployment/site", "-n", team, "--timeout=90s")
+    day.kubectl.read("scale", "deployment/site", "-n", team, "--replicas=4")
+    day.until(team, "deployment/site", ".status.readyReplicas", "4")
+    day.until(team, "deployment/grows", ".status.readyReplicas", "2")
+    day.until(team, "statefulset/shrinks", ".status.replicas", "2")
+    day.kubectl.read("delete", "deployment", "site", "-n", team, "--cascade=foreground", "--timeout=90s")
+    day.kubectl.read("delete", "deployment", "grows", "-n", team, "--cascade=orphan")
+    orphans = "{.items[?(@.metadata.labels.app=='grows')].metadata.ownerReferences[*].kind}"
+    words = ("get", "replicasets", "-n", team, "-o", f"jsonpath={orphans}")
+    wait_for("the ReplicaSets are orphans", lambda: not day.kubectl.read(*words), SECONDS)
+
+
+def statefulsets_roll_in_order(day: Day) -> None:
+    """OrderedReady up and down, and a rollout held by its partition."""
+    team = day.make_namespace("databases", workload_type="service")
+    held = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    day.make(team, a_workload("StatefulSet", "db", labels=GOOD, more={"replicas": 2, "updateStrategy": held}))
+    day.until(team, "statefulset/db", ".status.readyReplicas", "2")
+    _patch(day, team, "statefulset/db", {"template": {"metadata": {"labels": {CLASS: "2"}}}})
+    day.until(team, "pod/db-1", CLASS_PATH, "2")
+    day.until(team, "pod/db-0", CLASS_PATH, "3")
+    _patch(day, team, "statefulset/db", {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 0}}})
+    day.until(team, "statefulset/db", ".status.updatedReplicas", "3")
+    day.kubectl.read("scale", "statefulset/db", "-n", team, "--replicas=1")
+    day.gone(team, "pod/db-1")
+
+
+def daemonsets_and_cronjobs_run(day: Day) -> None:
+    """A DaemonSet's rolling update; a CronJob fires, and its Job is done."""
+    team = day.make_namespace("agents", workload_type="service")
+    day.make(team, a_cron_job("tick", labels=GOOD, annotations=ENDS), a_controller("older", labels=GOOD))
+    day.make(team, a_workload("DaemonSet", "agent", labels=GOOD, node="kwok-0"))
+    day.until(team, "daemonset/agent", ".status.numberReady", "1")
+    _patch(day, team, "daemonset/agent", {"template": {"metadata": {"labels": {CLASS: "2"}}}})
+    day.kubectl.read("rollout", "status", "daemonset/agent", "-n", team, "--timeout=90s")
+    day.until(team, "rc/older", ".status.readyReplicas", "1")
+    wait_for("the CronJob's Job", lambda: _succeeded(day, team, "tick-"), SECONDS)
+    wait_for("the old CronJob's Job", lambda: _succeeded(day, OLD, "nightly-"), SECONDS)
+
+
+def a_namespace_goes_with_everything_in_it(day: Day) -> None:
+    """One that is good, and one whose policy cannot even be read."""
+    team = day.make_namespace("closing", workload_type="hpc-batch")
+    day.make(
+        team,
+        a_workload("Deployment", "site", labels=GOOD, more={"replicas": 2}),
+        a_workload("StatefulSet", "db", labels=GOOD),
+        a_job("runs", labels=GOOD),
+        a_pod("held", labels=GOOD, finalizers=["example.com/hold"]),
+    )
+    day.until(team, "job/runs", ".status.ready", "1")
+    day.kubectl.read("delete", "namespace", team, "since-before-too", "--wait=false")
+    day.until(team, "pod/held", ".metadata.finalizers", '["example.com/hold"]')
+    day.kubectl.read("patch", "pod", "held", "-n", team, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    for name in (team, "since-before-too"):
+        day.gone("default", f"namespace/{name}")
+
+
+def nodes_are_drained_tainted_and_lost(day: Day) -> None:
+    """`kubectl drain` with a budget in its way, a NoExecute taint, and a node that is gone: pods move each time."""
+    team = day.make_namespace("moving", workload_type="service")
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "drained"}}}
+    day.make(
+        team,
+        *(
+            a_workload("Deployment", name, labels=GOOD, more={"replicas": 2}, affinity=_preferring(node))
+            for name, node in MOVING.items()
+        ),
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "drained"}, "spec": budget},
+    )
+    for name, node in MOVING.items():
+        day.until(team, f"deployment/{name}", ".status.readyReplicas", "2")
+        assert node in _nodes_of(day, team, name)
+    day.kubectl.read("delete", "node", "kwok-5")
+    day.kubectl.read("taint", "node", "kwok-4", "example.com/out=of-order:NoExecute")
+    day.kubectl.read("drain", "kwok-3", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s", "--force")
+    for name, node in MOVING.items():
+        wait_for(f"{name} has moved", partial(_has_moved, day, team, name, node), SECONDS)
+
+
+def the_scheduler_preempts(day: Day) -> None:
+    """A pod of higher priority takes the place of one of lower."""
+    team = day.make_namespace("preempting", workload_type="hpc-batch")
+    day.make(team, a_priority_class("day-low", 10), a_priority_class("day-high", 1000))
+    day.make(
+        team, a_workload("ReplicaSet", "victims", labels=GOOD, priorityClassName="day-low", node="kwok-2", cpu="7")
+    )
+    day.until(team, "replicaset/victims", ".status.readyReplicas", "1")
+    day.make(team, a_job("urgent", labels={CLASS: "5"}, priorityClassName="day-high", node="kwok-2", cpu="7"))
+    day.until(team, "job/urgent", ".status.ready", "1")
+
+
+def people_are_refused(day: Day) -> None:
+    """What breaks a rule is refused all the while, by the webhooks and by the guard."""
+    team = day.make_namespace("people", allowed_preemption_classes="0-3")
+    bad = [
+        a_pod("bare", labels=BAD),
+        a_workload("Deployment", "site", labels=BAD),
+        a_workload("StatefulSet", "db", labels={CLASS: "5"}),
+        a_job("batch", annotations={CHECKPOINT: "sometimes"}),
+        a_priority_class("bad-too", 100, {TOLERATION: "1h"}),
+        a_workload("Deployment", "marked", labels={"reprieve.dev/soft-eviction": "requested"}),
+    ]
+    for document in bad:
+        done = day.kubectl.run("create", "-n", team, "-f", "-", stdin=json.dumps(document))
+        assert done.status != 0, done.command
+        assert "reprieve" in done.stderr, done.output
+    old = '{"metadata":{"annotations":{"reprieve.dev/workload-type":"still-unknown"}}}'
+    assert day.kubectl.run("patch", "namespace", OLD, "--type=merge", "-p", old).status != 0
+
+
+def _patch(day: Day, namespace: str, what: str, spec: Json) -> None:
+    day.kubectl.read("patch", what, "-n", namespace, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+def _failure(job: Json) -> str:
+    conditions = job["status"].get("conditions", [])
+    return next((str(one["reason"]) for one in conditions if one["type"] == "Failed"), "")
+
+
+def _succeeded(day: Day, namespace: str, prefix: str) -> bool:
+    jobs = day.kubectl.get("jobs", "-n", namespace)["items"]
+    return any(job["metadata"]["name"].startswith(prefix) and job["status"].get("succeeded") for job in jobs)
+
+
+def _preferring(node: str) -> Json:
+    on_it = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": on_it}]}}
+
+
+def _nodes_of(day: Day, namespace: str, name: str) -> list[str]:
+    return [pod["spec"].get("nodeName", "") for pod in day.pods(namespace, f"app={name}")]
+
+
+def _has_moved(day: Day, namespace: str, name: str, node: str) -> bool:
+    ready = day.kubectl.get("deployment", name, "-n", namespace)["status"].get("readyReplicas")
+    return ready == 2 and node not in _nodes_of(day, namespace, name)
+
+
+CHAPTERS: Mapping[str, Callable[[Day], None]] = {
+    chapter.__name__: chapter
+    for chapter in (
+        nodes_are_drained_tainted_and_lost,
+        daemonsets_and_cronjobs_run,
+        deployments_roll_and_scale,
+        jobs_end_as_they_should,
+        jobs_fail_as_they_should,
+        a_marked_pod_of_a_job_is_replaced,
+        old_workloads_go_on,
+        statefulsets_roll_in_order,
+        a_namespace_goes_with_everything_in_it,
+        the_scheduler_preempts,
+        people_are_refused,
+    )
+}
