@@ -117,13 +117,20 @@ def _scaling(kind: str) -> Callable[[Lab], None]:
     return do
 
 
+def _settle(lab: Lab, name: str) -> None:
+    """Let its controller have its say first: without this, each recording shows another moment."""
+    lab.run(f"rollout status deployment/{name} --timeout=30s")
+
+
 def _replicas_by_patch(lab: Lab) -> None:
     lab.make(a_workload("Deployment", "patched", labels=BAD, replicas=0))
+    _settle(lab, "patched")
     lab.patch("deployment/patched", {"spec": {"replicas": 1}})
 
 
 def _rolled(lab: Lab) -> None:
     lab.make(a_workload("Deployment", "rolled", labels={CLASS: "3"}, replicas=1))
+    _settle(lab, "rolled")
     lab.patch("deployment/rolled", {"spec": {"template": {"metadata": {"labels": {CLASS: "11"}}}}})
 
 

@@ -13,6 +13,7 @@ _TIME = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _VERSION = re.compile(r'("resourceVersion": )"(\d+)"')
 _GENERATED = re.compile(r"(kube-api-access-)[a-z0-9]{5}\b")
 _ADDRESS = re.compile(r"\b127\.\d+\.\d+\.\d+\b")
+_NODE = re.compile(r"\bkwok-\d+\b")
 _CRON_SUFFIX = re.compile(r"(\b[a-z]+)-\d{8}\b")
 
 
@@ -27,6 +28,7 @@ def make_stable(review: Json, *, keep_managed_fields: bool) -> Json:
     text = _numbered(_UUID, text, lambda number: f"00000000-0000-4000-8000-{number:012}")
     text = _TIME.sub(lambda found: "2026-11-21T12:00:00" + (".000000Z" if found[1] else "Z"), text)
     text = _numbered(_VERSION, text, lambda number: f'"resourceVersion": "{number}"')
+    text = _NODE.sub("kwok-0", text)
     text = _ADDRESS.sub("127.0.0.1", _GENERATED.sub(r"\1aaaaa", _CRON_SUFFIX.sub(r"\1-00000000", text)))
     return json.loads(text)
 

@@ -36,7 +36,7 @@ WORKERS = {
     "pod-garbage-collector": "delete pods",
     "node-controller": "delete pods",
 }
-"""A change that each was seen to make; of the taint-eviction controller's the user is `node-controller`."""
+"""A change that each makes in the day; taints evict as `node-controller`."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ def told() -> Iterator[Told]:
             "pods judged": day.reviews("validate", kind="Pod"),
             "templates judged": day.reviews("validate", kind="Deployment"),
             "old templates' pods let pass": day.reviews("validate", kind="Pod", outcome="warned"),
+            "old CronJobs' Jobs let pass": day.reviews("validate", kind="Job", outcome="warned"),
             "people refused": day.reviews("validate", outcome="denied"),
         }
         log = day.world.programs.log("reprieve-webhooks").read_text()

@@ -115,11 +115,6 @@ class Day:
             if refused.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def metric(self, name: str) -> float:
-        """Return the sum of the webhooks' metrics whose name with labels contains `name`."""
-        lines = self.world.programs.read(WEBHOOKS, "/metrics").splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
-
     def reviews(self, webhook: str, **labels: str) -> float:
         """Return how many reviews were answered."""
         lines = self.world.programs.read(WEBHOOKS, "/metrics").splitlines()
