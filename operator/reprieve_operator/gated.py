@@ -76,12 +76,15 @@ def _read_gang(pod: GangPod) -> Gang | None:
     return gangs.read(PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False))
 
 
-async def find_members(api: Api, namespace: str, gang: Gang) -> frozenset[str]:
-    """Ask for the uids of all members of a gang, held or not; raises `ApiError`."""
-    params = {} if gang.selector is None else {"labelSelector": gang.selector}
+async def find_members(api: Api, one: Held) -> frozenset[str]:
+    """Ask for the uids of all members of the gang of `one`, held or not; raises `ApiError`."""
+    if one.gang is None:
+        return frozenset()
+    params = {} if one.gang.selector is None else {"labelSelector": one.gang.selector}
     found: set[str] = set()
-    async for pods, _ in api.pages(object_path("pods", namespace), GangPod, params=params, limit=_PAGE):
-        found.update(pod.metadata.uid or "" for pod in pods if _is_member_of(gang, pod))
+    path = object_path("pods", one.metadata.namespace)
+    async for pods, _ in api.pages(path, GangPod, params=params, limit=_PAGE):
+        found.update(pod.metadata.uid or "" for pod in pods if _is_member_of(one.gang, pod))
     return frozenset(found)
 
 

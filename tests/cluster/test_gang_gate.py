@@ -6,6 +6,7 @@ A quota keeps a Job's last pod from being made for as long as a test wants a gan
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -147,6 +148,33 @@ def holds_new_pods(gated: Gated) -> bool:
     return is_gated(there.create(a_pod("tried", owner=job, **LABELS), "--dry-run=server"))
 
 
+@contextmanager
+def nobody_changes(gated: Gated, pod: str) -> Iterator[None]:
+    """Have a policy of somebody else's refuse every change of a pod for the block."""
+    constraints = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
+    refused = {"expression": f"object.metadata.name != {pod!r}", "message": "not now"}
+    name, group = {"name": f"{gated.namespace}-frozen"}, "admissionregistration.k8s.io/v1"
+    only_here = {"matchLabels": {"kubernetes.io/metadata.name": gated.namespace}}
+    policy = {"matchConstraints": {"resourceRules": [constraints]}, "validations": [refused]}
+    binding = {
+        "policyName": name["name"],
+        "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": only_here},
+    }
+    kubectl = gated.cluster.kubectl
+    kubectl.apply(
+        {"apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": name, "spec": policy},
+        {"apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": name, "spec": binding},
+    )
+    change = ("label", "pod", pod, "-n", gated.namespace, "--dry-run=server", "some=label")
+    wait_for("the policy is in force", lambda: "not now" in kubectl.run(*change).output, SECONDS)
+    try:
+        yield
+    finally:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            kubectl.read("delete", kind, name["name"])
+
+
 def is_gated(pod: Any) -> bool:
     return OURS in pod["spec"].get("schedulingGates", [])
 
@@ -274,6 +302,18 @@ def test_a_stateful_set_that_makes_its_pods_at_once_waits_for_all(gated: Gated) 
     gated.create(a_stateful_set("Parallel"))
     gated.wait_pods("held", 2, is_held)
     gated.allow_pods(3)
+    gated.wait_pods("running", 3, runs)
+
+
+def test_one_pod_that_cannot_be_changed_does_not_keep_the_others_and_is_tried_again(gated: Gated) -> None:
+    gated.allow_pods(2)
+    gated.create(a_stateful_set("Parallel"))
+    gated.wait_pods("held", 2, is_held)
+    with nobody_changes(gated, "set-0"):
+        gated.allow_pods(3)
+        gated.wait_pods("running, but for the one", 3, lambda pod: runs(pod) or pod["metadata"]["name"] == "set-0")
+        wait_for("Event", lambda: "GangReleased" in gated.events(), SECONDS)
+        assert is_gated(gated.cluster.pod(gated.namespace, "set-0"))
     gated.wait_pods("running", 3, runs)
 
 
