@@ -73,6 +73,10 @@ fuzz: setup ## hostile reviews and clients against the admission server (SEED=7 
 record: setup binaries ## record anew what a real API server asks webhooks about (tests/contract/reviews/recorded)
 	@$(BIN)/python -m record
 
+.PHONY: docs
+docs: setup ## write the reference of rules (docs/rules) anew, from the rules and their pinned messages
+	@$(BIN)/python -m reference
+
 .PHONY: clean
 clean: ## remove the virtual environment and caches in the tree (binaries outside it stay)
 	@rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

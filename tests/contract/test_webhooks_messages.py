@@ -262,11 +262,12 @@ def _lines() -> list[str]:
     for sentence, case in CASES.items():
         verdict = _verdict(case)
         told = [f"{verdict.status.value}: {verdict.message}"] if verdict.violations else []
-        lines += [f"# {case.new.kind}: {sentence}", *told, *(f"warning: {text}" for text in verdict.warnings)]
+        rules = ", ".join(sorted(_rules_told(case)))
+        lines += [f"# {case.new.kind}: {sentence} [{rules}]", *told, *(f"warning: {text}" for text in verdict.warnings)]
     for sentence, data in CONFIG_MAPS.items():
         parsed = policy_settings.parse(data)
         assert not isinstance(parsed, PolicySettings)
-        lines += [f"# ConfigMap: {sentence}", *map(str, parsed)]
+        lines += [f"# ConfigMap: {sentence} [policy-config]", *map(str, parsed)]
     return lines
 
 
