@@ -29,35 +29,43 @@ class Target:
     """`None`: of all namespaces."""
 
 
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command kubectl's options for the cluster; it gets them as `target`."""
+def cluster_options(*, everywhere: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command kubectl's options for the cluster; it gets them as `target`.
 
-    @click.option(
-        "--kubeconfig",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="Path of the kubeconfig file.",
-    )
-    @click.option("--context", help="Context of the kubeconfig; its current one by default.")
-    @click.option("-n", "--namespace", help="Namespace; the context's by default.")
-    @click.option("-A", "--all-namespaces", is_flag=True, help="Objects of all namespaces.")
-    @functools.wraps(command)
-    def wrapped(
-        *args: Any,
-        kubeconfig: Path | None,
-        context: str | None,
-        namespace: str | None,
-        all_namespaces: bool,
-        **kwargs: Any,
-    ) -> Any:
-        if all_namespaces and namespace is not None:
-            raise click.UsageError("-n and -A say different things: give one of them")
-        try:
-            chosen = None if all_namespaces else namespace or namespace_of_context(kubeconfig, context)
-        except ApiError as error:
-            fail(error.message)
-        return command(*args, target=Target(kubeconfig=kubeconfig, context=context, namespace=chosen), **kwargs)
+    `everywhere`: all namespaces unless one is named; else the context's own.
+    """
+    usual = "all" if everywhere else "the context's"
 
-    return wrapped
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            help="Path of the kubeconfig file.",
+        )
+        @click.option("--context", help="Context of the kubeconfig; its current one by default.")
+        @click.option("-n", "--namespace", help=f"Namespace; {usual} by default.")
+        @click.option("-A", "--all-namespaces", is_flag=True, help="Objects of all namespaces.")
+        @functools.wraps(command)
+        def wrapped(
+            *args: Any,
+            kubeconfig: Path | None,
+            context: str | None,
+            namespace: str | None,
+            all_namespaces: bool,
+            **kwargs: Any,
+        ) -> Any:
+            if all_namespaces and namespace is not None:
+                raise click.UsageError("-n and -A say different things: give one of them")
+            try:
+                is_all = all_namespaces or (everywhere and namespace is None)
+                chosen = None if is_all else namespace or namespace_of_context(kubeconfig, context)
+            except ApiError as error:
+                fail(error.message)
+            return command(*args, target=Target(kubeconfig=kubeconfig, context=context, namespace=chosen), **kwargs)
+
+        return wrapped
+
+    return decorate
 
 
 def run(target: Target, work: Callable[[Api], Coroutine[Any, Any, int]]) -> NoReturn:

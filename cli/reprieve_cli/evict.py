@@ -51,7 +51,7 @@ class _Seconds(click.ParamType[int]):
 @click.option("--wait", "waits", is_flag=True, help="Wait until they are gone; status 1 where one is not.")
 @click.option("--timeout", "timeout_seconds", type=_Seconds(), help="Longest wait, like 10m; for ever by default.")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Have the API server check it, change nothing.")
-@cluster_options
+@cluster_options()
 def command(target: Target, **options: object) -> None:
     """Mark pods for a soft eviction: each is told, given time to save a checkpoint, and deleted.
 

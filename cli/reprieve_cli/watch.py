@@ -29,7 +29,7 @@ Show = Callable[[Victim, datetime], str]
 @click.command(short_help="Show victims as they go.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: one object a line.")
 @click.option("--once", is_flag=True, help="Show the victims of this moment and end.")
-@cluster_options
+@cluster_options()
 def command(target: Target, *, output: str, once: bool) -> None:
     """Show each victim: its phase, the time to its deadline, who asked, and how it ended.
 

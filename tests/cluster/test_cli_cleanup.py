@@ -1,0 +1,71 @@
+"""`reprieve cleanup` against a real API server, with the operator stopped as it is before uninstalling."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reprieve_testing.cluster import ClusterHandle
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def namespace(cluster: ClusterHandle) -> Iterator[str]:
+    with cluster.namespace("cli") as name:
+        yield name
+
+
+def reprieve(cluster: ClusterHandle, *words: str) -> "subprocess.CompletedProcess[str]":
+    program = Path(sys.executable).with_name("reprieve")
+    options = ("--kubeconfig", str(cluster.cluster.kubeconfig))
+    words = (str(program), words[0], *options, *words[1:])
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace: str) -> None:
+    traces = {
+        "reprieve.dev/eviction": '{"v":1}',
+        "reprieve.dev/checkpoint-request": "{}",
+        "reprieve.dev/checkpoint": "none",
+    }
+    labels = {"reprieve.dev/soft-eviction": "hinted", "reprieve.dev/preemption-class": "3"}
+    finalizers = ["reprieve.dev/cleanup", "example.com/other"]
+    cluster.create_pod(namespace, "traced", labels=labels, annotations=traces, finalizers=finalizers)
+    cluster.create_pod(namespace, "clean")
+    gated = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "gated", "namespace": namespace, "labels": {"reprieve.dev/gang-gate": "waiting"}},
+        "spec": {
+            "schedulingGates": [{"name": "reprieve.dev/gang"}, {"name": "example.com/other"}],
+            "containers": [{"name": "main", "image": "none"}],
+        },
+    }
+    cluster.kubectl.apply(gated)
+    tried = reprieve(cluster, "cleanup", "-n", namespace, "--dry-run", "--force")
+    assert sorted(tried.stdout.splitlines()) == [
+        f"{namespace}/pod/gated cleaned (dry run)",
+        f"{namespace}/pod/traced cleaned (dry run)",
+    ]
+    done = reprieve(cluster, "cleanup", "-n", namespace, "--force")
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
+    pods = {pod["metadata"]["name"]: pod for pod in cluster.kubectl.get("pods", "-n", namespace)["items"]}
+    left = pods["traced"]["metadata"]
+    assert left["labels"] == {"reprieve.dev/preemption-class": "3"}
+    assert left["annotations"] == {"reprieve.dev/checkpoint": "none"}
+    assert left["finalizers"] == ["example.com/other"]
+    assert [gate["name"] for gate in pods["gated"]["spec"]["schedulingGates"]] == ["example.com/other"]
+    assert reprieve(cluster, "cleanup", "-n", namespace, "--force").stdout == ""
+
+
+def test_nothing_is_taken_from_a_running_operator(cluster: ClusterHandle, namespace: str) -> None:
+    cluster.set_policy()
+    operator = cluster.start_operator()
+    operator.wait_leading()
+    done = reprieve(cluster, "cleanup", "-n", namespace)
+    assert done.returncode == 2
+    assert "the operator is running" in done.stderr
+    assert operator.stop() == 0
