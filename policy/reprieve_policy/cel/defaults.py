@@ -1,0 +1,75 @@
+"""What is filled in, as MutatingAdmissionPolicies: what the object and its Namespace supply.
+
+A pod that names a PriorityClass (or was given the cluster's default one, before any of this is asked) may have its class
+from there, and a replacement has a ledger: both stay with the webhooks.
+"""
+
+from collections.abc import Mapping
+
+from reprieve_policy import keys, toleration
+from reprieve_policy.kinds import KINDS
+from reprieve_policy.settings import PolicySettings
+
+from . import check, document, namespace, priority_classes, term
+from .document import Condition, Document
+
+
+def of_pods(settings: PolicySettings) -> list[Document]:
+    """Return the policy that gives a pod its class, and Koordinator's labels where an admin set a default."""
+    labels = "object.metadata.?labels"
+    names_none = "object.spec.?priorityClassName.orValue('') == ''"
+    lacking = [f"!{labels}[?{term.text(keys.PREEMPTION_CLASS)}].hasValue() && {names_none}"]
+    by_setting = _koordinator(settings)
+    lacking += [f"!{labels}[?{term.text(key)}].hasValue()" for key in by_setting]
+    values = ["variables.defaultClass", *map(term.text, by_setting.values())]
+    added = [
+        f"({condition} ? [{_add('labels', key, value)}] : [])"
+        for condition, key, value in zip(lacking, (keys.PREEMPTION_CLASS, *by_setting), values, strict=True)
+    ]
+    return document.mutating(
+        "reprieve-defaults-pods",
+        document.constraints([KINDS["Pod"]], operations=["CREATE"]),
+        [Condition("lacks-what-it-is-given", "\n|| ".join(lacking))],
+        [namespace.enforcement(), *namespace.classes(settings)],
+        f"{namespace.IS_OFF} ? [] :\n{_with_map('labels', added)}",
+    )
+
+
+def of_priority_classes() -> list[Document]:
+    """Return the policy that writes the half of a toleration that upstream would assume."""
+    minimum, seconds = toleration.annotation_keys(keys.TOLERATION_PREFIX)
+    halves = [
+        (minimum, "string(object.value + 1)", seconds, toleration.SECONDS),
+        (seconds, "'0'", minimum, toleration.MINIMUM),
+    ]
+    told = {key: f"object.metadata.?annotations[?{term.text(key)}]" for key in (minimum, seconds)}
+    added = [
+        f"({told[said]}.optMap(t, {check.is_accepted(value, 't')}).orValue(false) ? [{_add('annotations', key, filled)}] : [])"
+        for key, filled, said, value in halves
+    ]
+    return document.mutating(
+        "reprieve-defaults-priority-classes",
+        priority_classes.CONSTRAINTS,
+        [
+            document.NOT_DELETED,
+            Condition("says-half-a-toleration", f"{told[minimum]}.hasValue() != {told[seconds]}.hasValue()"),
+        ],
+        [],
+        "\n+ ".join(added),
+    )
+
+
+def _koordinator(settings: PolicySettings) -> Mapping[str, str]:
+    by_setting = {keys.PREEMPTIBLE: settings.default_preemptible, keys.CAN_PREEMPT: settings.default_can_preempt}
+    return {key: str(value).lower() for key, value in by_setting.items() if value is not None}
+
+
+def _with_map(part: str, added: list[str]) -> str:
+    """Return these patches, after one that adds the map that they are put in, where there is none."""
+    empty = f"(has(object.metadata.{part}) ? [] : [JSONPatch{{op: 'add', path: '/metadata/{part}', value: {{}}}}])"
+    return "\n+ ".join([empty, *added])
+
+
+def _add(part: str, key: str, value: str) -> str:
+    escaped = key.replace("~", "~0").replace("/", "~1")
+    return f"JSONPatch{{op: 'add', path: {term.text(f'/metadata/{part}/{escaped}')}, value: {value}}}"

@@ -1,0 +1,126 @@
+"""Policies and their bindings as the API server takes them: what is the same in each of them, once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from reprieve_policy import keys
+from reprieve_policy.kinds import ServedKind
+from reprieve_policy.namespace import OFF
+
+from . import term
+from .namespace import Variable
+
+Document = dict[str, Any]
+Told = tuple[str, str]
+"""A part of the metadata, and a key."""
+
+_API_VERSION = "admissionregistration.k8s.io/v1"
+_EXEMPT = ("kube-system", "reprieve-system")
+
+
+class Validation(NamedTuple):
+    """What must hold, and the expression of what is said where it does not."""
+
+    condition: str
+    message: str
+    fallback: str
+    """Said where the message cannot be had: the API server takes up to 5 KB of one line."""
+
+
+class Condition(NamedTuple):
+    """Without it nothing else of a policy is looked at."""
+
+    name: str
+    expression: str
+
+
+NOT_DELETED = Condition("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)")
+"""Without this, a controller could not take its finalizer from an object that somebody is deleting."""
+
+
+def validating(
+    name: str,
+    action: str,
+    constraints: Document,
+    conditions: Sequence[Condition],
+    variables: Sequence[Variable],
+    validations: Sequence[Validation],
+) -> list[Document]:
+    """Return a ValidatingAdmissionPolicy and its binding; `action` is `Deny` or `Warn`."""
+    spec = _spec(constraints, conditions, variables) | {
+        "validations": [
+            {"expression": condition, "message": fallback, "messageExpression": message}
+            for condition, message, fallback in validations
+        ],
+    }
+    binding = {"policyName": name, "validationActions": [action]}
+    return [
+        _document("ValidatingAdmissionPolicy", name, spec),
+        _document("ValidatingAdmissionPolicyBinding", name, binding),
+    ]
+
+
+def mutating(
+    name: str, constraints: Document, conditions: Sequence[Condition], variables: Sequence[Variable], patch: str
+) -> list[Document]:
+    """Return a MutatingAdmissionPolicy and its binding; `patch` is the expression of a list of JSON patches."""
+    spec = _spec(constraints, conditions, variables) | {
+        "reinvocationPolicy": "IfNeeded",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    }
+    return [
+        _document("MutatingAdmissionPolicy", name, spec),
+        _document("MutatingAdmissionPolicyBinding", name, {"policyName": name}),
+    ]
+
+
+def constraints(
+    kinds: Sequence[ServedKind], *, operations: Sequence[str] = ("CREATE", "UPDATE"), subresources: Sequence[str] = ()
+) -> Document:
+    """Return what a policy is asked about: these kinds, outside of the namespaces that are always exempt."""
+    by_group: dict[str, list[str]] = {}
+    for kind in kinds:
+        by_group.setdefault(kind.group, []).append(kind.resource)
+        by_group[kind.group].extend(f"{kind.resource}/{subresource}" for subresource in subresources)
+    rules = [
+        {"apiGroups": [group], "apiVersions": ["v1"], "operations": list(operations), "resources": resources}
+        for group, resources in by_group.items()
+    ]
+    selected: Document = {"resourceRules": rules}
+    if kinds[0].is_namespaced:
+        selected["namespaceSelector"] = {
+            "matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_EXEMPT)},
+                {"key": keys.ENFORCEMENT, "operator": "NotIn", "values": [OFF]},
+            ]
+        }
+    return selected
+
+
+def says_something_new(told: Sequence[Told], new: Mapping[str, str], old: Mapping[str, str]) -> Condition:
+    """Return the condition that one of these has changed. At creation, all that there is has.
+
+    `new` and `old` give the expression of each part: its labels, its annotations.
+    """
+    by_part: dict[str, list[str]] = {}
+    for part, key in told:
+        by_part.setdefault(part, []).append(key)
+    expressions = (
+        f"{term.texts(names)}\n.exists(key, {new[part]}[?key] != {old[part]}[?key])" for part, names in by_part.items()
+    )
+    return Condition("says-something-new-about-preemption", "\n|| ".join(expressions))
+
+
+def _spec(constraints: Document, conditions: Sequence[Condition], variables: Sequence[Variable]) -> Document:
+    return {
+        # As with the webhooks: what is our fault refuses nothing.
+        "failurePolicy": "Ignore",
+        "matchConstraints": constraints,
+        "matchConditions": [{"name": name, "expression": expression} for name, expression in conditions],
+        "variables": [{"name": name, "expression": expression} for name, expression in variables],
+    }
+
+
+def _document(kind: str, name: str, spec: Document) -> Document:
+    labels = {"app.kubernetes.io/name": "reprieve"}
+    return {"apiVersion": _API_VERSION, "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec}

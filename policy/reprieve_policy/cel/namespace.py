@@ -1,0 +1,86 @@
+"""What the object's Namespace says, as CEL: what `namespace.read_leniently` and `facts.default_class` read there.
+
+The API server gives the Namespace to validations and mutations only, not to `matchConditions`: how strictly rules hold is
+therefore asked after a violation is found.
+"""
+
+from reprieve_policy import keys, preemption_class
+from reprieve_policy.namespace import ENFORCE, ENFORCEMENTS, OFF, SENSITIVE, WORKLOAD_TYPE_CLASS
+from reprieve_policy.settings import PolicySettings
+
+from . import term
+from .check import is_accepted
+
+Variable = tuple[str, str]
+"""Name and expression. The API server evaluates one when it is asked for, and once."""
+
+_HIGHEST = preemption_class.HIGHEST
+
+
+def label(key: str) -> str:
+    """Return the label's text, empty where there is none."""
+    return f"namespaceObject.metadata.?labels[?{term.text(key)}].orValue('')"
+
+
+def annotation(key: str) -> str:
+    """Return the annotation's text, empty where there is none."""
+    return f"namespaceObject.metadata.?annotations[?{term.text(key)}].orValue('')"
+
+
+def enforcement() -> Variable:
+    """Return how strictly rules hold; the label wins, what is unreadable counts as unsaid."""
+    chain = " : ".join(
+        f"{is_accepted(ENFORCEMENTS, text)}\n? {text}"
+        for text in (label(keys.ENFORCEMENT), annotation(keys.ENFORCEMENT))
+    )
+    return "enforcement", f"{chain} : '{ENFORCE}'"
+
+
+def classes(settings: PolicySettings) -> tuple[Variable, ...]:
+    """Return the classes that may be claimed, and the one of a pod that claims none."""
+    listed, workload_type = "variables.listed", annotation(keys.WORKLOAD_TYPE)
+    types = {name: value for name, value in WORKLOAD_TYPE_CLASS.items() if name != SENSITIVE}
+    by_type = ", ".join(f"'{name}': '{value}'" for name, value in types.items())
+    numbers = [str(value) for value in range(_HIGHEST + 1)]
+    unlisted = [str(value) for value in sorted(preemption_class.UNLISTED.classes)]
+    runs = f"{listed}.split(',').map(part, part.trim().split('-'))"
+    is_in_run = "int(run[0]) <= int(n) && int(n) <= int(run[run.size() - 1])"
+    among = f"{term.texts(numbers)}.filter(n, {runs}\n.exists(run, {is_in_run}))"
+    # First that says, and that the Namespace allows; `sensitive` allows one only.
+    said = annotation(keys.DEFAULT_PREEMPTION_CLASS)
+    candidates = ", ".join(
+        (
+            said,
+            f"{{{by_type}}}[?{workload_type}].orValue('')",
+            f"'{settings.default_class}'",
+            "variables.highestAllowed",
+        )
+    )
+    return (
+        ("isSensitive", f"{workload_type} == '{SENSITIVE}'"),
+        ("listed", annotation(keys.ALLOWED_PREEMPTION_CLASSES)),
+        # A list that cannot be read counts as unsaid.
+        ("isListed", is_accepted(preemption_class.CLASSES, listed)),
+        (
+            "allowed",
+            f"variables.isSensitive ? ['{_HIGHEST}'] : !variables.isListed ? {term.texts(unlisted)}\n: {among}",
+        ),
+        ("highestAllowed", "variables.allowed[variables.allowed.size() - 1]"),
+        ("defaultClass", f"[{candidates}]\n.filter(n, n in variables.allowed)[0]"),
+    )
+
+
+def allowed_shown() -> str:
+    """Return the expression of the allowed classes as runs: `0-2,5`."""
+    allowed = "variables.allowed"
+    first = f"!(string(int(n) - 1) in {allowed})"
+    last = f"{allowed}.filter(m, int(m) >= int(n) && !(string(int(m) + 1) in {allowed}))[0]"
+    return f"{allowed}.filter(n, {first}).map(n, n == {last} ? n : n + '-' + {last}).join(',')"
+
+
+def is_in_force(mode: str) -> str:
+    """Return the condition that the Namespace says `mode`."""
+    return f"variables.enforcement == '{mode}'"
+
+
+IS_OFF = is_in_force(OFF)

@@ -1,0 +1,194 @@
+"""The rules of pods, and of the templates that make them, as policies.
+
+Left to the webhooks: marks in Koordinator's annotation (JSON), everything that a PriorityClass says, gangs, quotas, and
+what a hint's scheme needs.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from reprieve_policy import fields, keys, preemption_class
+from reprieve_policy.checkpoint import KEYS as CHECKPOINT_KEYS
+from reprieve_policy.kinds import KINDS, ServedKind
+from reprieve_policy.namespace import ENFORCE, OFF, WARN
+from reprieve_policy.settings import PolicySettings
+from reprieve_policy.verdict import Kind, annotation_path, label_path
+
+from . import check, document, namespace, term
+from .document import Condition, Document, Validation
+from .namespace import Variable
+
+_CLASS = term.entry("labels", keys.PREEMPTION_CLASS)
+_OLD_CLASS = term.entry("oldLabels", keys.PREEMPTION_CLASS)
+_PARTS = ("labels", "annotations")
+_MARKS = (
+    ("labels", keys.SOFT_EVICTION),
+    ("labels", keys.KOORDINATOR_SOFT_EVICTION),
+    ("annotations", keys.KOORDINATOR_SOFT_EVICTION),
+)
+"""Where a mark may stand; whatever it says there, it is one."""
+
+
+class Group(NamedTuple):
+    """Kinds whose pod, or whose template, stands at the same place."""
+
+    name: str
+    kinds: tuple[ServedKind, ...]
+    prefix: str
+
+    @property
+    def is_template(self) -> bool:
+        """True where the object makes pods, and is none."""
+        return bool(self.prefix)
+
+    def find(self, owner: str, path: str) -> str:
+        """Return the expression of what stands at `path` of the pod or the template of `object` or `oldObject`."""
+        return owner + "".join(f".?{step}" for step in f"{self.prefix}{path}".split("."))
+
+
+def groups() -> Iterator[Group]:
+    """Yield the kinds of the table, one group for each place of a template."""
+    names = {"": "pods", "spec.template.": "templates", "spec.jobTemplate.spec.template.": "cronjobs"}
+    for prefix, name in names.items():
+        yield Group(name, tuple(row for row in KINDS.values() if row.template == prefix), prefix)
+
+
+def render(group: Group, settings: PolicySettings) -> list[Document]:
+    """Return the policy that refuses and the one that warns."""
+    constraints = document.constraints(group.kinds, subresources=() if group.is_template else ("status", "resize"))
+    conditions = tuple(_conditions(group, settings))
+    variables = tuple(_variables(group, settings))
+    name = f"reprieve-rules-{group.name}"
+    denies = document.validating(name, "Deny", constraints, conditions, variables, [_refused_where(ENFORCE)])
+    warnings = [_refused_where(WARN), *_advice(group)]
+    return denies + document.validating(f"{name}-warn", "Warn", constraints, conditions, variables, warnings)
+
+
+def _conditions(group: Group, settings: PolicySettings) -> Iterator[Condition]:
+    yield document.NOT_DELETED
+    if any(kind.resource == "replicasets" for kind in group.kinds):
+        yield Condition(
+            "is-not-a-deployments-replicaset",
+            "request.resource.resource != 'replicasets'\n"
+            "|| !object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))",
+        )
+    new, old = ({part: group.find(owner, f"metadata.{part}") for part in _PARTS} for owner in ("object", "oldObject"))
+    told = [(field.part, field.key) for field in fields.of_pods(settings)]
+    yield document.says_something_new([*told, *(_MARKS if group.is_template else ())], new, old)
+
+
+def _variables(group: Group, settings: PolicySettings) -> Iterator[Variable]:
+    for part in _PARTS:
+        yield part, group.find("object", f"metadata.{part}") + ".orValue({})"
+        yield term.old(part), group.find("oldObject", f"metadata.{part}") + ".orValue({})"
+    yield namespace.enforcement()
+    yield from namespace.classes(settings)
+    yield "priorityClassName", group.find("object", "spec.priorityClassName") + ".orValue('')"
+    yield "isPlanReadable", _is_plan_readable(settings)
+    yield "preemptionClass", _effective(_CLASS)
+    yield "oldPreemptionClass", _effective(_OLD_CLASS)
+    yield "found", "\n+ ".join(_violations(group, settings))
+    yield "violations", term.shown("variables.found")
+
+
+def _violations(group: Group, settings: PolicySettings) -> Iterator[str]:
+    """Yield the expressions of lists of violations, in the order of the rules."""
+    class_field, preemptible, *others = fields.of_pods(settings)
+    yield check.violations(class_field, group.prefix, _unclaimable(class_field.path(group.prefix)))
+    if not group.is_template:
+        yield _raised(class_field.path())
+    yield check.violations(preemptible, group.prefix)
+    can_preempt, *plan = others
+    yield check.violations(can_preempt, group.prefix)
+    if not group.is_template:
+        yield _made_unpreemptible(preemptible.path(), is_default=settings.default_preemptible is not False)
+    for field in plan:
+        yield check.violations(field, group.prefix)
+    if group.is_template:
+        yield from (_marked(part, key, group.prefix) for part, key in _MARKS)
+
+
+def _unclaimable(path: str) -> str:
+    before, after = f"{path}: {Kind.UNSUPPORTED.words}: ", ": classes allowed in this namespace: "
+    allowed = f"{term.text(after)} + {namespace.allowed_shown()}"
+    return f"{_may_be_claimed('t')} ? [] : [[{term.text(before)}, t, {allowed}]]"
+
+
+def _may_be_claimed(text: str) -> str:
+    """Class 10 in a Namespace that lists none is a right: the guard's to check."""
+    return f"{text} in variables.allowed || {text} == '{preemption_class.HIGHEST}' && !variables.isListed"
+
+
+def _effective(entry: str) -> str:
+    """Return the class that a label amounts to, as `facts.effective_class` reads it."""
+    highest, default = "variables.highestAllowed", "int(variables.defaultClass)"
+    clamped = f"{_may_be_claimed('t')} || int(t) < int({highest}) ? int(t) : int({highest})"
+    readable = f"{check.is_accepted(preemption_class.CLASS, 't')} ? ({clamped}) : {default}"
+    return f"variables.isSensitive ? {default} : {entry}.optMap(t, {readable}).orValue({default})"
+
+
+def _is_known(entry: str) -> str:
+    """Whether a pod's class follows from what is here: what it does not say, its PriorityClass may."""
+    return f"({entry}.hasValue() || variables.priorityClassName == '')"
+
+
+def _raised(path: str) -> str:
+    readable = f"{_CLASS}.optMap(t, {check.is_accepted(preemption_class.CLASS, 't')}).orValue(true)"
+    conditions = (
+        "oldObject != null",
+        f"{_CLASS} != {_OLD_CLASS}",
+        readable,
+        _is_known(_CLASS),
+        _is_known(_OLD_CLASS),
+        "variables.preemptionClass > variables.oldPreemptionClass",
+    )
+    told = term.refusal(path, Kind.FORBIDDEN, None, "may only be lowered after creation")
+    return f"({' && '.join(conditions)}\n? {told} : [])"
+
+
+def _made_unpreemptible(path: str, *, is_default: bool) -> str:
+    entries = (term.entry(part, keys.PREEMPTIBLE) for part in ("oldLabels", "labels"))
+    is_preemptible = "{}.orValue('') != 'false'" if is_default else "{}.orValue('') == 'true'"
+    was, is_now = (is_preemptible.format(entry) for entry in entries)
+    told = term.refusal(path, Kind.FORBIDDEN, None, "a preemptible pod stays preemptible after creation")
+    return f"(oldObject != null && {was} && !({is_now}) ? {told} : [])"
+
+
+def _marked(part: str, key: str, prefix: str) -> str:
+    new, old = term.entry(part, key), term.entry(term.old(part), key)
+    path = (label_path if part == "labels" else annotation_path)(prefix, key)
+    told = term.refusal(path, Kind.FORBIDDEN, None, "a mark in a template would evict every pod that it makes")
+    return f"({new}.hasValue() && !{old}.hasValue() ? {told} : [])"
+
+
+def _refused_where(mode: str) -> Validation:
+    condition = f"variables.found.size() == 0 || variables.enforcement != '{mode}'"
+    message = f"variables.found.size() == 0 ? '' : {term.joined('variables.violations')}"
+    return Validation(condition, message, "what it says about preemption is not accepted")
+
+
+def _is_plan_readable(settings: PolicySettings) -> str:
+    plan = (field for field in fields.of_pods(settings) if field.key in CHECKPOINT_KEYS)
+    readable = (
+        f"{term.entry(field.part, field.key)}.optMap(t, {check.is_accepted(field.value, 't')}).orValue(true)"
+        for field in plan
+    )
+    return "\n&& ".join(readable)
+
+
+def _advice(group: Group) -> Iterator[Validation]:
+    """Yield what is legal and will hurt. `Warn` shows each by itself."""
+    strategy = f"{term.entry('annotations', keys.CHECKPOINT)}.orValue('')"
+    hint = f"{term.entry('annotations', keys.CHECKPOINT_HINT)}.hasValue()"
+    is_silent = f"variables.enforcement == '{OFF}' || !variables.isPlanReadable"
+    told = f'{annotation_path(group.prefix, keys.CHECKPOINT_HINT)}: has no effect with checkpoint "none"'
+    yield Validation(f"{strategy} != 'none' || !{hint} || {is_silent}", term.text(told), told)
+
+    never_saved = f"({strategy} == 'none' || {strategy} == '' && !{hint})"
+    lowest, highest = preemption_class.NON_PREEMPTIBLE_WITHOUT_CHECKPOINT, preemption_class.HIGHEST
+    number = "variables.preemptionClass"
+    is_protected = f"{_is_known(_CLASS)} && {number} >= {lowest} && {number} < {highest}"
+    path = label_path(group.prefix, keys.PREEMPTION_CLASS)
+    message = f"{term.text(f'{path}: class ')} + string({number}) + ' without a checkpoint is non-preemptible'"
+    fallback = f"{path}: a class from {lowest} up without a checkpoint is non-preemptible"
+    yield Validation(f"!({never_saved} && {is_protected}) || {is_silent}", message, fallback)

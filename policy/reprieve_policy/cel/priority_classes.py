@@ -1,0 +1,94 @@
+"""The rules of PriorityClasses that need no other one, as policies.
+
+Left to the webhooks: `preemption-priority-class`, which names another PriorityClass.
+"""
+
+from collections.abc import Iterator
+from itertools import starmap
+
+from reprieve_policy import fields, keys, toleration
+from reprieve_policy.fields import Field
+from reprieve_policy.kinds import KINDS
+from reprieve_policy.verdict import Kind, annotation_path
+
+from . import check, document, term
+from .document import Condition, Document, Validation
+
+CONSTRAINTS = document.constraints([KINDS["PriorityClass"]])
+_MINIMUM, _SECONDS = toleration.annotation_keys(keys.TOLERATION_PREFIX)
+_PAIRS = tuple(
+    zip(
+        toleration.annotation_keys(keys.TOLERATION_PREFIX),
+        toleration.annotation_keys(keys.OLD_TOLERATION_PREFIX),
+        (toleration.MINIMUM, toleration.SECONDS),
+        strict=True,
+    )
+)
+_PARTS = {"annotations": "object.metadata.?annotations"}
+_OLD_PARTS = {"annotations": "oldObject.?metadata.?annotations"}
+VARIABLES = (
+    ("annotations", "object.metadata.?annotations.orValue({})"),
+    ("oldAnnotations", "oldObject.?metadata.?annotations.orValue({})"),
+)
+
+
+def render() -> list[Document]:
+    """Return the policy that refuses and the one that warns."""
+    told = [(field.part, field.key) for field in fields.OF_PRIORITY_CLASSES]
+    told += [("annotations", old) for _, old, _ in _PAIRS]
+    conditions: tuple[Condition, ...] = (
+        document.NOT_DELETED,
+        document.says_something_new(told, _PARTS, _OLD_PARTS),
+    )
+    found = (("found", "\n+ ".join(_violations())), ("violations", term.shown("variables.found")))
+    name = "reprieve-rules-priority-classes"
+    refused = Validation(
+        "variables.found.size() == 0",
+        f"variables.found.size() == 0 ? '' : {term.joined('variables.violations')}",
+        "what it says about preemption is not accepted",
+    )
+    denies = document.validating(name, "Deny", CONSTRAINTS, conditions, (*VARIABLES, *found), [refused])
+    return denies + document.validating(f"{name}-warn", "Warn", CONSTRAINTS, conditions, VARIABLES, [*_advice()])
+
+
+def _violations() -> Iterator[str]:
+    """Yield the expressions of lists of violations, in the order of the rules."""
+    minimum, seconds, default_class = fields.OF_PRIORITY_CLASSES
+    yield check.violations(minimum, "", f"int(t) >= object.value ? [] : {_too_low(minimum)}")
+    yield check.violations(seconds, "")
+    yield from starmap(_older, [(new, Field("", "annotations", old, value)) for new, old, value in _PAIRS])
+    yield check.violations(default_class, "")
+
+
+def _too_low(minimum: Field) -> str:
+    before = f"{minimum.path()}: {Kind.INVALID.words}: "
+    start, end = ": must not be below the class's own value ", ": only a higher priority preempts it"
+    return f"[[{term.text(before)}, t, {term.text(start)} + string(object.value) + {term.text(end)}]]"
+
+
+def _older(new: str, field: Field) -> str:
+    """What the older prefix says: readable, and no other than the newer."""
+    newer, older = term.entry("annotations", new), term.entry("annotations", field.key)
+    was_newer, was_older = term.entry("oldAnnotations", new), term.entry("oldAnnotations", field.key)
+    differs = f"{older}.hasValue() && {newer}.hasValue() && {older} != {newer}"
+    differed = f"{older} == {was_older} && {was_newer}.hasValue() && {was_older} != {was_newer}"
+    detail = f"differs from {new}; remove this one, schedulers read only the other"
+    told = term.refusal(field.path(), Kind.INVALID, f"{older}.value()", detail)
+    return f"({differs} ? ({differed} ? [] : {told}) : {check.violations(field, '')})"
+
+
+def _advice() -> Iterator[Validation]:
+    """Yield what is legal and will hurt. `Warn` shows each by itself."""
+    minimum, seconds = term.entry("annotations", _MINIMUM), term.entry("annotations", _SECONDS)
+    readable = " && ".join(
+        f"{entry}.optMap(t, {check.is_accepted(value, 't')}).orValue(true)"
+        for entry, value in ((minimum, toleration.MINIMUM), (seconds, toleration.SECONDS))
+    )
+    is_least = (
+        f"{minimum}.optMap(t, int(t) == object.value + (int({seconds}.orValue('0')) != 0 ? 1 : 0)).orValue(false)"
+    )
+    told = f"{annotation_path('', _MINIMUM)}: tolerates no preemptor"
+    yield Validation(f"!({readable} && {is_least})", term.text(told), told)
+    for _, old, _ in _PAIRS:
+        told = f"{annotation_path('', old)}: unread; use *.x-k8s.io"
+        yield Validation(f"!{term.entry('annotations', old)}.hasValue()", term.text(told), told)

@@ -1,0 +1,56 @@
+"""Terms of CEL: literals, a value as messages show it, and a violation as a list of texts.
+
+A violation is `[text]`, or `[before, value, after]` where the value has still to be quoted: quoting costs only who is
+refused.
+"""
+
+from collections.abc import Iterable
+
+from reprieve_policy.verdict import MAX_VALUE_SHOWN, REPLACEMENT, UNSHOWN, Kind
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n"})
+_UNSHOWN = "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in UNSHOWN) + "]"
+
+
+def text(value: str) -> str:
+    """Return a literal."""
+    return f"'{value.translate(_ESCAPES)}'"
+
+
+def texts(values: Iterable[str]) -> str:
+    """Return a list of literals."""
+    return f"[{', '.join(map(text, values))}]"
+
+
+def entry(part: str, key: str) -> str:
+    """Return what the variable `part` holds under `key`, as an optional."""
+    return f"variables.{part}[?{text(key)}]"
+
+
+def old(part: str) -> str:
+    """Return the variable that holds what the object said before, beside the variable `part`."""
+    return f"old{part.capitalize()}"
+
+
+def refusal(path: str, kind: Kind, value: str | None, detail: str) -> str:
+    """Return a list of one violation; `value` is the expression of what is shown, `detail` a literal's text."""
+    if value is None:
+        return f"[[{text(f'{path}: {kind.words}: {detail}')}]]"
+    return f"[[{text(f'{path}: {kind.words}: ')}, {value}, {text(f': {detail}')}]]"
+
+
+def shown(violations: str) -> str:
+    """Return the expression of the violations' texts."""
+    longest = MAX_VALUE_SHOWN
+    shortened = f"v[1].size() > {longest} ? v[1].substring(0, {longest}) + '…' : v[1]"
+    cleaned = f"v[1].split('').map(c, c.matches(r'{_UNSHOWN}') ? '{REPLACEMENT}' : c).join('')"
+    return (
+        f"{violations}\n.map(v, v.size() == 1 ? [string(v[0])] : [string(v[0]), strings.quote({shortened}), string(v[2])])\n"
+        f".map(v, v.size() == 1 ? v[0] : v[0] + (v[1].matches(r'{_UNSHOWN}') ? {cleaned} : v[1]) + v[2])"
+    )
+
+
+def joined(shown_violations: str) -> str:
+    """Return the expression of the whole message: alone as a line, several in the API server's brackets."""
+    several = f"'[' + {shown_violations}.join(', ') + ']'"
+    return f"{shown_violations}.size() == 1 ? {shown_violations}[0] : {several}"
