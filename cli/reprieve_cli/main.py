@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, Entry] = {
     "evict": Entry("reprieve_cli.evict", "Ask pods to save their work and go."),
     "cleanup": Entry("reprieve_cli.cleanup", "Remove every trace before uninstalling."),
     "watch": Entry("reprieve_cli.watch", "Show victims as they go."),
+    "render": Entry("reprieve_cli.render", "Write the rules as policies that the API server evaluates itself."),
 }
 
 

@@ -84,9 +84,8 @@ def _advice() -> Iterator[Validation]:
         f"{entry}.optMap(t, {check.is_accepted(value, 't')}).orValue(true)"
         for entry, value in ((minimum, toleration.MINIMUM), (seconds, toleration.SECONDS))
     )
-    is_least = (
-        f"{minimum}.optMap(t, int(t) == object.value + (int({seconds}.orValue('0')) != 0 ? 1 : 0)).orValue(false)"
-    )
+    lowest_of_use = f"object.value + (int({seconds}.orValue('0')) != 0 ? 1 : 0)"
+    is_least = f"{minimum}.optMap(t, int(t) >= object.value && int(t) <= {lowest_of_use}).orValue(false)"
     told = f"{annotation_path('', _MINIMUM)}: tolerates no preemptor"
     yield Validation(f"!({readable} && {is_least})", term.text(told), told)
     for _, old, _ in _PAIRS:
