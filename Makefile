@@ -37,8 +37,8 @@ demo-down: setup ## remove what `make demo` left running
 	@$(BIN)/python -m mainjob --down
 
 .PHONY: test
-test: setup binaries check ## run every check and test: unit, contract, integration, cluster
-	@$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/cluster
+test: setup binaries check ## run every check and test: unit, contract, integration, cluster, differential
+	@$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/cluster tests/differential
 	@$(BIN)/coverage report
 
 .PHONY: test-fast
@@ -47,7 +47,7 @@ test-fast: setup ## the tests that need no cluster: unit, contract, integration 
 
 .PHONY: test-cluster
 test-cluster: setup binaries ## the tests on a real control plane and, where it can run, a real node
-	@$(BIN)/pytest tests/cluster
+	@$(BIN)/pytest tests/cluster tests/differential
 
 .PHONY: check
 check: setup ## lint, types and layers

@@ -23,6 +23,10 @@ class Demand(NamedTuple):
     detail: str
 
 
+# The compiler takes the first function that a text `t` is given to for `t`'s type: that must be one of texts. Without this,
+# `int(t)` is compiled for numbers and fails on every text.
+
+
 def violations(field: Field, prefix: str, otherwise: str = "[]") -> str:
     """Return the expression of a list: the field's violation, where its text is new and refused.
 

@@ -80,14 +80,13 @@ def _older(new: str, field: Field) -> str:
 def _advice() -> Iterator[Validation]:
     """Yield what is legal and will hurt. `Warn` shows each by itself."""
     minimum, seconds = term.entry("annotations", _MINIMUM), term.entry("annotations", _SECONDS)
-    readable = " && ".join(
-        f"{entry}.optMap(t, {check.is_accepted(value, 't')}).orValue(true)"
-        for entry, value in ((minimum, toleration.MINIMUM), (seconds, toleration.SECONDS))
-    )
-    lowest_of_use = f"object.value + (int({seconds}.orValue('0')) != 0 ? 1 : 0)"
-    is_least = f"{minimum}.optMap(t, int(t) >= object.value && int(t) <= {lowest_of_use}).orValue(false)"
+    is_number, is_time = (check.is_accepted(value, "t") for value in (toleration.MINIMUM, toleration.SECONDS))
+    lasts = f"{seconds}.optMap(t, !{check.matches('t', '[+-]?0+')}).orValue(false)"
+    is_least = f"int(t) >= object.value && int(t) <= object.value + ({lasts} ? 1 : 0)"
+    is_readable = f"{seconds}.optMap(t, {is_time}).orValue(true)"
+    protects = f"!({is_readable} && {minimum}.optMap(t, {is_number} && {is_least}).orValue(false))"
     told = f"{annotation_path('', _MINIMUM)}: tolerates no preemptor"
-    yield Validation(f"!({readable} && {is_least})", term.text(told), told)
+    yield Validation(protects, term.text(told), told)
     for _, old, _ in _PAIRS:
         told = f"{annotation_path('', old)}: unread; use *.x-k8s.io"
         yield Validation(f"!{term.entry('annotations', old)}.hasValue()", term.text(told), told)
