@@ -6,7 +6,7 @@ import pytest
 
 from reprieve_policy import fields, keys
 from reprieve_policy.cel import check, policies
-from reprieve_policy.kinds import POD_KINDS
+from reprieve_policy.kinds import CUSTOM, POD_KINDS
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.value import Value
 from reprieve_policy.verdict import MAX_VALUE_SHOWN, Kind
@@ -49,13 +49,13 @@ def test_what_says_nothing_new_about_preemption_costs_no_more_than_that_question
 
 
 def test_every_kind_that_makes_pods_is_asked_about() -> None:
-    resources = {
-        resource
+    without_subresources = {
+        resource.partition("/")[0]
         for policy in VALIDATING
         for rule in policy["spec"]["matchConstraints"]["resourceRules"]
         for resource in rule["resources"]
     }
-    assert {f"{kind.lower()}s" for kind in POD_KINDS} | {"priorityclasses"} <= resources
+    assert {f"{kind.lower()}s" for kind in POD_KINDS - {CUSTOM}} | {"priorityclasses"} == without_subresources
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
