@@ -61,7 +61,7 @@ class Conversation:
 
     def written_request(self, pod: Pod, state: Eviction) -> Request | None:
         """Return the request to write into the annotation; `None` where the workload is called instead."""
-        return None if isinstance(self.url(pod), URL) else observe.request_of(pod, state, self._tools.policy.current)
+        return None if isinstance(self.url(pod), URL) else self._request(pod, state)
 
     def proceed(self, pod: Pod, state: Eviction) -> float:
         """Call the workload where it is called, and return how long there is nothing else to do."""
@@ -72,11 +72,14 @@ class Conversation:
         url = self.url(pod)
         if not isinstance(url, URL) or not life.is_waiting(state.phase):
             return max(_SHORTEST_PAUSE_SECONDS, min(resync, until_deadline))
-        request = observe.request_of(pod, state, self._tools.policy.current)
-        pause = self.asking.proceed(url, state, request, now)
+        pause = self.asking.proceed(url, state, self._request(pod, state), now)
         if self.asking.is_calling:
             return resync
         return max(_SHORTEST_PAUSE_SECONDS, min(resync, pause, until_deadline))
+
+    def _request(self, pod: Pod, state: Eviction) -> Request:
+        policy = self._tools.namespaces.of(pod.metadata.namespace)
+        return observe.request_of(pod, state, self._tools.policy.current, policy)
 
     def _complain(self, pod: Pod, complaint: str) -> None:
         if complaint and complaint != self._complaint:

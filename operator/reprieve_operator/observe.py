@@ -3,11 +3,14 @@
 from dataclasses import replace
 from datetime import datetime
 
-from reprieve_policy import checkpoint, contract, eviction, keys, life, mark, preemption_class, timestamp
+from reprieve_policy import checkpoint, contract, eviction, keys, life, mark, timestamp
+from reprieve_policy import facts as known
 from reprieve_policy.checkpoint import Plan, Strategy
 from reprieve_policy.contract import Answer
 from reprieve_policy.eviction import Eviction, Source
-from reprieve_policy.objects import annotations_of, labels_of
+from reprieve_policy.facts import Facts
+from reprieve_policy.namespace import NamespacePolicy
+from reprieve_policy.objects import PodView, Spec, annotations_of, labels_of
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Violation, annotation_path
 
@@ -82,16 +85,16 @@ def answer_of(pod: Pod) -> Answer | Violation | None:
     return None if text is None else contract.parse_answer(text, annotation_path("", keys.CHECKPOINT_ANSWER))
 
 
-def request_of(pod: Pod, state: Eviction, settings: PolicySettings) -> contract.Request:
-    """Return the request for a state that has a deadline."""
+def request_of(pod: Pod, state: Eviction, settings: PolicySettings, policy: NamespacePolicy) -> contract.Request:
+    """Return the request for a state that has a deadline; `policy` is that of the pod's Namespace."""
     assert state.deadline is not None
-    label = preemption_class.parse(labels_of(pod.metadata).get(keys.PREEMPTION_CLASS, ""), "")
+    view = PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), Spec(), is_template=False)
     return contract.Request(
         eviction_id=state.eviction_id,
         attempt=state.attempt,
         deadline=state.deadline,
         reason=state.reason,
-        preemption_class=label if isinstance(label, int) else settings.default_class,
+        preemption_class=known.effective_class(view, Facts(settings=settings, namespace=policy)),
         may_extend=settings.extension_percent > 0
         and state.phase in (eviction.Phase.HINTED, eviction.Phase.CHECKPOINTING),
     )

@@ -18,6 +18,7 @@ from .hints import HintLine
 from .keepers import Keepers
 from .ledgerkeeper import LedgerKeeper
 from .metrics import Metrics
+from .namespace_policies import NamespacePolicies
 from .pods import Pod
 from .policy_source import PolicySource
 from .settings import OperatorSettings
@@ -57,10 +58,16 @@ class Terms:
 
     async def lead(self) -> None:
         """Handle victims until cancelled."""
-        # Without the admin's policy, the first victims after a start would get the defaults.
-        with contextlib.suppress(TimeoutError):
-            await self.policy.reflector.wait_synced(_POLICY_SECONDS)
-        self.policy.show()
+        namespaces = NamespacePolicies(self._api)
+        async with _beside(namespaces.reflector.run()):
+            # Without the admin's policy, the first victims after a start would get the defaults.
+            with contextlib.suppress(TimeoutError):
+                await self.policy.reflector.wait_synced(_POLICY_SECONDS)
+                await namespaces.reflector.wait_synced(_POLICY_SECONDS)
+            self.policy.show()
+            await self._handle_victims(namespaces)
+
+    async def _handle_victims(self, namespaces: NamespacePolicies) -> None:
         line = HintLine()
         effects = Effects(self._api, self.election, self._metrics, self._clock)
         keepers = Keepers(
@@ -68,6 +75,7 @@ class Terms:
                 settings=self._settings,
                 clock=self._clock,
                 policy=self.policy,
+                namespaces=namespaces,
                 effects=effects,
                 ledger=LedgerKeeper(self._api, effects),
                 line=line,

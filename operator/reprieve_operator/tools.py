@@ -7,6 +7,7 @@ from .clock import Clock
 from .effects import Effects
 from .hints import HintLine
 from .ledgerkeeper import LedgerKeeper
+from .namespace_policies import NamespacePolicies
 from .policy_source import PolicySource
 from .settings import OperatorSettings
 from .tally import Tally
@@ -19,6 +20,7 @@ class Tools:
     settings: OperatorSettings
     clock: Clock
     policy: PolicySource
+    namespaces: NamespacePolicies
     effects: Effects
     ledger: LedgerKeeper
     line: HintLine

@@ -57,6 +57,8 @@ CALLS = {
         *everywhere("pods", "get list watch patch delete"),
         *everywhere("pods/status", "patch"),
         *everywhere("reprieve.dev/softevictions", "report"),
+        # namespace_policies.py
+        *everywhere("namespaces", "list watch"),
         # ledgerkeeper.py
         *everywhere("batch/jobs", "get patch"),
         *everywhere("apps/statefulsets", "get patch"),

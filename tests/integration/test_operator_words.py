@@ -16,6 +16,8 @@ from reprieve_policy import keys
 from reprieve_policy.checkpoint import HttpHint
 from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
 from reprieve_policy.life import TABLE
+from reprieve_policy.namespace import NamespacePolicy
+from reprieve_policy.preemption_class import ClassSet
 from reprieve_policy.settings import PolicySettings
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -29,6 +31,22 @@ def pod(**fields: Any) -> Pod:
 
 def at(address: str, host: str = "10.0.0.1", **spec: Any) -> Pod:
     return pod(status={"phase": "Running", "podIP": address, "hostIP": host}, spec=spec)
+
+
+TOLD = {
+    "its label's": ("3", NamespacePolicy(), 3),
+    "no more than its Namespace allows": ("9", NamespacePolicy(), 6),
+    "its label's, where the Namespace allows it": ("9", NamespacePolicy(allowed_classes=ClassSet(frozenset({9}))), 9),
+    "its Namespace's default, where it has none": ("none", NamespacePolicy(default_class=2), 2),
+    "the cluster's default, where nobody says": ("none", NamespacePolicy(), 4),
+}
+
+
+@pytest.mark.parametrize(("label", "policy", "want"), TOLD.values(), ids=TOLD)
+def test_the_class_that_a_workload_is_told_is(label: str, policy: NamespacePolicy, want: int) -> None:
+    victim = pod(metadata={"labels": {keys.PREEMPTION_CLASS: label}})
+    state = Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW)
+    assert observe.request_of(victim, state, PolicySettings(), policy).preemption_class == want
 
 
 CALLED = {
