@@ -24,6 +24,8 @@ from .day_objects import (
 )
 
 OLD = "since-before"
+AGAIN = ("deployment/web", "deployment/protected", "statefulset/db", "replicaset/alone", "rc/older")
+"""What makes pods again from a template that breaks rules."""
 MOVING = {"drained": "kwok-3", "tainted": "kwok-4", "lost": "kwok-5"}
 """Deployments, and the node that each loses."""
 FAILED = {
@@ -40,6 +42,7 @@ FAILED = {
     ],
 }
 CLASS_PATH = ".metadata.labels." + CLASS.replace(".", "\\.")
+BAD_GANG = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "many"}
 TOLERATION = "preemption-toleration.scheduling.x-k8s.io/toleration-seconds"
 
 
@@ -53,6 +56,7 @@ def before(day: Day) -> None:
         a_workload("Deployment", "web", labels=BAD, annotations={CHECKPOINT: "sometimes"}, more={"replicas": 1}),
         a_workload("StatefulSet", "db", labels={CLASS: "seven"}, more={"replicas": 1}),
         a_workload("DaemonSet", "agent", labels=BAD, node="kwok-0"),
+        a_workload("Deployment", "protected", labels={CLASS: "10"}, annotations=BAD_GANG, more={"replicas": 1}),
         a_workload("ReplicaSet", "alone", labels=BAD, more={"replicas": 1}),
         a_controller("older", labels=BAD),
         a_job("batch", labels=BAD, annotations=ENDS, more={"suspend": True}),
@@ -64,15 +68,13 @@ def before(day: Day) -> None:
 
 def old_workloads_go_on(day: Day) -> None:
     """Scaled, rolled, resumed, replaced: none is made worse, so none is refused."""
-    day.kubectl.read(
-        "scale", "-n", OLD, "--replicas=2", "deployment/web", "statefulset/db", "replicaset/alone", "rc/older"
-    )
+    day.kubectl.read("scale", "-n", OLD, "--replicas=2", *AGAIN)
     day.kubectl.read("patch", "job/batch", "-n", OLD, "--type=merge", "-p", '{"spec":{"suspend":false}}')
     day.kubectl.read("delete", "pod", "bare", "-n", OLD, "--wait=false")
-    for kind in ("deployment/web", "statefulset/db", "replicaset/alone", "rc/older"):
+    for kind in AGAIN:
         day.until(OLD, kind, ".status.readyReplicas", "2")
     day.until(OLD, "job/batch", ".status.succeeded", "1")
-    for kind in ("deployment/web", "statefulset/db", "daemonset/agent"):
+    for kind in ("deployment/web", "deployment/protected", "statefulset/db", "daemonset/agent"):
         day.kubectl.read("rollout", "restart", kind, "-n", OLD)
         day.kubectl.read("rollout", "status", kind, "-n", OLD, "--timeout=90s")
     day.kubectl.read("label", "namespace", OLD, "team=research")

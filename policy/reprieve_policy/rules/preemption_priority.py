@@ -93,7 +93,7 @@ def _check_claim(claim: _Claim, facts: Facts) -> Iterator[Violation | str]:
     if named is None and claim.is_needed_now:
         yield Violation(claim.path, Kind.NOT_FOUND, claim.defence, "")
     elif named is None:
-        yield f"{claim.path}: no such PriorityClass yet{claim.unmet}"
+        yield f"{claim.path}: no such PriorityClass yet"
     elif priority is not None:
         yield from _check_bounds(claim, priority, own_class, named, facts)
 

@@ -274,7 +274,7 @@ TEMPLATES = {
     ),
     "a template defended with what does not exist yet is warned": Case(
         resource=a_pod().defended_as("gold").in_template_of("Job"),
-        warned=(f"spec.template.{DEFENCE}: no such PriorityClass yet; pods are refused",),
+        warned=(f"spec.template.{DEFENCE}: no such PriorityClass yet",),
     ),
     "a template has the priority that its PriorityClass will give": Case(
         resource=a_pod().in_priority_class("high").defended_as("low").in_template_of("Job"),
