@@ -10,6 +10,7 @@ from .namespace import WORKLOAD_TYPE_CLASS, NamespacePolicy
 from .objects import PodView, Resource, annotations_of
 from .quota import Quotas
 from .settings import PolicySettings
+from .traits import Traits
 
 
 class Right(NamedTuple):
@@ -33,6 +34,8 @@ class Facts:
     """Of the rights that the object needs (`rights.needed`), those that whoever asks does not have."""
     owner_ledger: ledger.Ledger = field(default_factory=dict)
     """Of the controller that makes this pod; empty where it has none."""
+    gang: Traits | None = None
+    """What the living members of this pod's gang say; `None` where there are none, or nobody knows."""
     policy_config_map: tuple[str, str] = ("reprieve-system", "reprieve-policy")
     """Namespace and name of the ConfigMap that `settings` are read from."""
     is_offline: bool = False

@@ -25,7 +25,7 @@ from .objects import PodView
 from .value import WholeNumber
 from .verdict import Violation, annotation_path, label_path
 
-NATIVE = "native"
+NATIVE, JOB = "native", "job"
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?")
 """What can name a group. The API server checks labels; an annotation may hold a quarter of a megabyte of anything."""
 SIZE = WholeNumber(1, 2**31 - 1)
@@ -144,7 +144,7 @@ DIALECTS: tuple[Dialect, ...] = (
         index=_label(keys.LEADER_WORKER_GROUP),
         is_declared=False,
     ),
-    Dialect(id="job", name=_label(keys.JOB), is_declared=False),
+    Dialect(id=JOB, name=_label(keys.JOB), is_declared=False),
 )
 """The first that says is the gang's dialect: declared ones, then membership with the outermost controller first."""
 

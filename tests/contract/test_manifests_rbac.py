@@ -43,6 +43,8 @@ CALLS = {
         *everywhere("scheduling.sigs.k8s.io/elasticquotas", "list watch"),
         *everywhere("authorization.k8s.io/subjectaccessreviews", "create"),
         *at_home("configmaps", "list watch", WEBHOOKS.policy_config_map),
+        # members.py
+        *everywhere("pods", "get list"),
         # reprieve_certs: the CA and its injection.
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),
         *everywhere(

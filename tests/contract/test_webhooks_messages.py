@@ -15,6 +15,7 @@ from reprieve_policy.quota import Quotas
 from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE
 from reprieve_policy.rules import RULES
 from reprieve_policy.settings import PolicySettings
+from reprieve_policy.traits import Traits
 from reprieve_policy.verdict import Verdict
 from reprieve_testing import builders
 from reprieve_testing.builders import a_policy_map
@@ -89,6 +90,18 @@ FACTS = Facts(
 ALL_CLASSES = namespace.read_leniently({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-10"})
 LISTED = namespace.read_leniently({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-6,8"})
 SENSITIVE = namespace.read_leniently({}, {keys.WORKLOAD_TYPE: "sensitive"})
+IN_A_GANG = replace(
+    FACTS,
+    gang=Traits(
+        preemptible=True,
+        can_preempt=True,
+        preemption_class=4,
+        priority=500,
+        preemption_priority=500,
+        min_available=None,
+        size=None,
+    ),
+)
 UNREACHABLE_IS_REFUSED = Facts(settings=PolicySettings(unreachable_min_available=policy_settings.REFUSE))
 
 LACKING = Facts(lacking=frozenset({CLAIM_NON_PREEMPTIBLE}))
@@ -213,6 +226,24 @@ CASES = {
         a_template(koordinator_gang="a", koordinator_min_available="3"), facts=UNREACHABLE_IS_REFUSED
     ),
     "a mode of a gang that is unknown": Case(a_pod(koordinator_gang="a", koordinator_mode="strict")),
+    "a class that the rest of the gang does not have": Case(in_class("5", koordinator_gang="a"), facts=IN_A_GANG),
+    "everything else than the rest of the gang": Case(
+        a_pod(
+            {keys.PREEMPTIBLE: "false", keys.CAN_PREEMPT: "false"},
+            koordinator_gang="a",
+            koordinator_min_available="2",
+            koordinator_total="2",
+        ),
+        facts=replace(IN_A_GANG, gang=IN_A_GANG.gang and IN_A_GANG.gang._replace(priority=0, min_available=None)),
+    ),
+    "another defence than the rest of the gang": Case(
+        a_pod(koordinator_gang="a", preemption_priority_class="plain"),
+        facts=replace(IN_A_GANG, gang=IN_A_GANG.gang and IN_A_GANG.gang._replace(preemption_priority=900)),
+    ),
+    "no minimum where the rest of the gang has one": Case(
+        a_pod(koordinator_gang="a"),
+        facts=replace(IN_A_GANG, gang=IN_A_GANG.gang and IN_A_GANG.gang._replace(min_available=2)),
+    ),
     "three mistakes": Case(a_pod({keys.PREEMPTION_CLASS: "11", keys.PREEMPTIBLE: "x"}, checkpoint_timeout="soon")),
 }
 

@@ -53,6 +53,9 @@ class _Builder:
     def named(self, name: str) -> Self:
         return self._with_metadata(name=name)
 
+    def with_uid(self, uid: str) -> Self:
+        return self._with_metadata(uid=uid)
+
     def labelled(self, key: str, value: str) -> Self:
         return self._with_metadata(labels={**(self.resource.metadata.labels or {}), key: value})
 

@@ -21,6 +21,7 @@ from reprieve_certs.serving import ServingContext
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import Resource
 from reprieve_policy.template_kinds import TemplateKinds
+from reprieve_policy.traits import Traits
 from reprieve_webhooks import listener
 from reprieve_webhooks.metrics import Metrics
 from reprieve_webhooks.review import Request
@@ -95,6 +96,10 @@ class FixedFacts:
         if self.failure is not None:
             raise self.failure
         return self.facts
+
+    async def gang_of(self, request: Request, resource: Resource, facts: Facts) -> Traits | None:
+        assert (request.object, facts) == (resource, self.facts)
+        return self.facts.gang
 
 
 @dataclass

@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from reprieve_policy import controllers, gate, namespace, rights
+from reprieve_policy import controllers, gang, gate, namespace, rights
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import LEDGER, PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.ledger import OWNERS, Ledger
-from reprieve_policy.namespace import NamespacePolicy
+from reprieve_policy.namespace import OFF, NamespacePolicy
 from reprieve_policy.objects import Resource, annotations_of, controller_of, labels_of, pod_views
 from reprieve_policy.template_kinds import TemplateKinds
+from reprieve_policy.traits import Traits
 from reprieve_runtime.api import Api, ApiError, PartialObject
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.policy_map import PolicyMap
 from reprieve_runtime.reflector import Reflector
 
+from .gangs import Gangs
 from .gate_facts import ALONE, GateFacts
 from .ledgers import Ledgers
 from .lookups import Lookups
@@ -61,6 +63,7 @@ class ClusterFacts:
         lookup_timeout_seconds: float,
         show_policy: Callable[[PolicyMap], None] = lambda _: None,
         operator_lease: str = "reprieve-operator",
+        count_gang_lookup: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._patience_seconds = lookup_timeout_seconds
         self._lookups = Lookups(api, Resource, timeout_seconds=lookup_timeout_seconds)
@@ -72,6 +75,7 @@ class ClusterFacts:
         self._rights = Rights(api, timeout_seconds=lookup_timeout_seconds)
         self._quotas = ElasticQuotas(api)
         self._ledgers = Ledgers()
+        self._gangs = Gangs(api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup)
         self._owners = {
             owner.resource: Reflector(
                 api,
@@ -140,6 +144,17 @@ class ClusterFacts:
             return facts
         return replace(facts, lacking=await self._rights.lacking(user, needed))
 
+    async def gang_of(self, request: Request, resource: Resource, facts: Facts) -> Traits | None:
+        """Return what the rest of a pod's gang says where the pod is created or joins it."""
+        if resource.kind != "Pod" or facts.namespace.enforcement == OFF:
+            return None
+        before = request.old_object if request.operation == "UPDATE" else None
+        if before is None or _gang_key(before) != _gang_key(resource):
+            return await self._gangs.rest_of(resource, request.namespace, facts, is_dry_run=bool(request.dry_run))
+        if not request.dry_run:
+            self._gangs.forget(resource, request.namespace)
+        return None
+
     def _known_policy(self, request: Request, resource: Resource) -> NamespacePolicy | None:
         if resource.kind in _OF_ADMINS or not request.namespace:
             # The API server names a Namespace as its own namespace. What it says is checked whatever its enforcement
@@ -198,6 +213,11 @@ def _priority_class_names(resource: Resource) -> Iterator[str]:
             yield view.spec.priorityClassName
         if PREEMPTION_PRIORITY_CLASS in view.annotations:
             yield view.annotations[PREEMPTION_PRIORITY_CLASS]
+
+
+def _gang_key(pod: Resource) -> tuple[str, str] | None:
+    found = gang.read(next(pod_views(pod)))
+    return None if found is None else found.key
 
 
 def _keep(resource: Resource) -> Resource:

@@ -1,7 +1,7 @@
 """What a review means: the request, the facts that its rules need, and their verdict as an answer. No HTTP here."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reprieve_policy.admission import decide_admission
@@ -9,6 +9,7 @@ from reprieve_policy.defaults import decide_defaults
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import Resource
 from reprieve_policy.template_kinds import TemplateKinds
+from reprieve_policy.traits import Traits
 
 from . import answer, review
 from .review import Malformed, Request
@@ -23,6 +24,9 @@ class FactsSource(Protocol):
 
     async def facts_for(self, request: Request, resource: Resource) -> Facts:
         """Return what rules may know; never a guess: raises where it cannot be known now."""
+
+    async def gang_of(self, request: Request, resource: Resource, facts: Facts) -> Traits | None:
+        """Return what the rest of a new pod's gang says, `None` where there is none or nobody knows; never raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,9 @@ async def validate(request: Request, source: FactsSource) -> Answer | Malformed:
     if not isinstance(resource, Resource):
         return resource
     facts = await source.facts_for(request, resource)
+    # Only here is a pod as it will be stored: whoever changes it has had his say.
+    rest = await source.gang_of(request, resource, facts)
+    facts = facts if rest is None else replace(facts, gang=rest)
     verdict = decide_admission(resource, _before(request), facts, user=request.user_info.username)
     allowed = WARNED if verdict.warnings else ALLOWED
     outcome = allowed if verdict.is_allowed else DENIED

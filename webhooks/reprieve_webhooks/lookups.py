@@ -15,7 +15,7 @@ _NOT_FOUND = 404
 REMEMBERED_SECONDS = 1.0
 """An answer holds for so long, also that there is no such object; what a watch learns meanwhile goes before it."""
 
-_IS_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
+is_name = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
 """What can be the name of an object. Users write it: without this, `..` would ask for another path."""
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Lookups(Generic[T]):
 
     async def find(self, resource: str, name: str, namespace: str | None = None) -> T | None:
         """Return the object, `None` where there is none; `ApiError` where that cannot be known now."""
-        if not _IS_NAME(name) or not _IS_NAME(namespace or "all"):
+        if not is_name(name) or not is_name(namespace or "all"):
             return None
         path = object_path(resource, namespace, name)
         return await self._questions.answer(path, partial(self._read, path))

@@ -69,6 +69,7 @@ class _Program:
             operator_lease=settings.operator_lease,
             lookup_timeout_seconds=settings.lookup_timeout_seconds,
             show_policy=self.metrics.show_policy,
+            count_gang_lookup=self.metrics.count_gang_lookup,
         )
         self.certificates = _keeper(settings, names, api, self.serving, self.metrics)
         self.webhooks = Webhooks(

@@ -55,6 +55,13 @@ class Metrics:
             "Passes over the certificates that failed; the last good ones stayed in force.",
             registry=self._registry,
         )
+        gang_lookups = Counter(
+            "reprieve_gang_lookups_total",
+            "Living members of gangs asked for, by what was found (member, nobody, unknown).",
+            ("outcome",),
+            registry=self._registry,
+        )
+        self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(outcome).inc()
         self.review_counter: Callable[[str, str, str], Counter] = cache(reviews.labels)
         self.duration_of: Callable[[str], Histogram] = cache(duration.labels)
         self._policy_errors, self._policy_is_good = policy_errors, policy_is_good

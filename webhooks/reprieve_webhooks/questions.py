@@ -29,7 +29,10 @@ class _Asked(Generic[V]):
 
 
 class Questions(Generic[K, V]):
-    """Questions of one sort, and the latest answers; an answer holds for `remembered_seconds`."""
+    """Questions of one sort, and the latest answers; an answer holds for `remembered_seconds`.
+
+    With 0, only those share an answer who ask while it is on its way.
+    """
 
     def __init__(self, remembered_seconds: float, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._remembered_seconds = remembered_seconds
@@ -42,7 +45,7 @@ class Questions(Generic[K, V]):
         """Return what `ask` returned to somebody a moment ago, or returns now; `ApiError` where it may not be asked."""
         now = self._monotonic()
         asked = self._asked.get(key)
-        if asked is None or now - asked.at > self._remembered_seconds or _has_failed(asked.answer):
+        if asked is None or self._is_over(asked, now) or _has_failed(asked.answer):
             self._spend_call(now)
             answer = asyncio.ensure_future(ask())
             # Without this, asyncio complains of a failure that nobody is left to hear of.
@@ -50,6 +53,9 @@ class Questions(Generic[K, V]):
             asked = self._remember(key, _Asked(now, answer))
         # Several may wait for one call: the end of one, whose client went away, must not be the others'.
         return await asyncio.shield(asked.answer)
+
+    def _is_over(self, asked: _Asked[V], now: float) -> bool:
+        return asked.answer.done() and now - asked.at >= self._remembered_seconds
 
     def _spend_call(self, now: float) -> None:
         self._calls_left = min(BURST_CALLS, self._calls_left + (now - self._counted_at) * CALLS_PER_SECOND)

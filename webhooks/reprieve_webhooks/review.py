@@ -48,6 +48,7 @@ class Request(msgspec.Struct, gc=False):
     object: Resource | None = None
     old_object: Resource | None = msgspec.field(default=None, name="oldObject")
     user_info: UserInfo = msgspec.field(default_factory=UserInfo, name="userInfo")
+    dry_run: bool | None = msgspec.field(default=None, name="dryRun")
 
 
 class _Review(msgspec.Struct, gc=False):

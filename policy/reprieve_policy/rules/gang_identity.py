@@ -1,8 +1,14 @@
-"""A pod is in one gang, under a name that can be one; keys that no scheduler reads any more are warned about.
+"""A pod is in one gang, under a name that can be one.
 
-Two schedulers' dialects may name the same group (000, 003, 004). A JobSet, LeaderWorkerSet or Job whose pods declare a
-group is that group. Nor is it a second gang where a controller wrote the name: Kueue for a workload that it suspends,
-Volcano and the Job controller on pods that have a controller.
+Checked: all names that a pod or a template gives its gang, in whatever dialect, are the same, and those in annotations are
+names. Warned of: keys that schedulers have given up. No second gang is that of a JobSet, LeaderWorkerSet or Job whose pods
+declare one, nor a name that a controller wrote: Kueue's for a workload that it suspends, Volcano's or the native one of a
+pod that has a controller.
+
+Why: each scheduler would hold the pod back, and take it, with other companions.
+
+Source: documents 000, 003 and 004, each with its own keys; `gang` names those of all other projects. Koordinator reads
+`pod-group.scheduling.sigs.k8s.io` (000) to this day: that one is not old.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,16 @@
-"""A gang's sizes are positive whole numbers, don't contradict each other, and can be reached.
+"""A gang's sizes are positive whole numbers that do not contradict each other and can be reached.
 
-Documents 004 (`min-available`) and 000 (only a minimum equal to the total is supported). What upstream cannot parse it
-ignores, and starts the pod alone; here it is refused. A minimum above what the workload will ever run at once is warned
-about, or refused where an admin says so (`unreachableMinAvailable`): a gang may have pods of several workloads.
+Checked: `min-available` and the gang's size, in every dialect that says them on a pod, are numbers from 1; several that say
+the same thing agree; the minimum is not above the size; a minimum has a gang; Koordinator's mode is `Strict` or `NonStrict`.
+Warned of: a Koordinator gang whose minimum is below its size; a minimum above what the workload ever runs at once (a Job's
+parallelism and completions, replicas). A workload that is scaled to 0 is paused and says nothing of its size.
+
+Why: upstream ignores what it cannot parse and starts the pod alone; a gang that is never complete waits for ever.
+
+Source: document 004, "PodGroup"; document 000, "Compatibility": only a minimum equal to the total is supported.
+
+Setting: `unreachableMinAvailable: refuse` refuses a minimum that the workload never reaches. The default warns: a gang may
+have pods of several workloads.
 """
 
 from collections.abc import Iterator

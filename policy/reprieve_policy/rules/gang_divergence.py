@@ -1,0 +1,42 @@
+"""The pods of one gang agree on what they are preempted by.
+
+Checked: whether they are preemptible and can preempt, class, priority, what they are defended with, and the gang's
+`min-available` and size. A pod is compared with the gang's living members when it is created or joins; the templates of one
+object are compared with each other. Which member comes first does not matter. After creation protection may only fall, and
+falls one pod after another: that is not refused, nor is what two replicas of the webhooks admit at the same moment. The
+operator reports what is left, by Event, metric and, on a native PodGroup, the condition `PodsNotMatchingPriority`.
+
+Why: a gang is preempted as a whole or not at all. One member that may not be a victim, or that wins where the others lose,
+makes the rest's loss useless.
+
+Source: documents 000 ("one job's pods should be homogeneous"), 003 ("priority divergence") and 004 (`min-available`). The
+pods of a batch Job are all of one template, and are not compared.
+"""
+
+from collections.abc import Iterator
+
+from reprieve_policy import divergence, gang
+from reprieve_policy.facts import Facts
+from reprieve_policy.objects import PodView, Resource, pod_views
+from reprieve_policy.traits import Traits
+from reprieve_policy.verdict import SILENT, Verdict, Violation
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+    """Compare a pod with its gang, or the templates of one object with each other."""
+    first: dict[tuple[str, str], Traits] = {}
+    found: list[Violation] = []
+    for view in pod_views(resource):
+        own = gang.read(view)
+        if own is None:
+            continue
+        traits = divergence.traits_of(view, facts)
+        rest = first.setdefault(own.key, traits) if view.is_template else facts.gang
+        if rest is not None and rest != traits:
+            found.extend(_differences(view, traits, rest, own.name))
+    return Verdict(violations=tuple(found)) if found else SILENT
+
+
+def _differences(view: PodView, traits: Traits, rest: Traits, gang_name: str) -> Iterator[Violation]:
+    for name in divergence.differences(traits, rest):
+        yield divergence.violation(view, name, traits, rest, gang_name)
