@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bench import stub_api
+from reprieve_policy import gang
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.defaults import decide_defaults
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
@@ -127,6 +128,9 @@ class Oracle:
         if path == MUTATE:
             changes = decide_defaults(resource, old, facts)
             return Expected(statuses, answer.build_patched(request.uid, changes, resource))
+        if any(gang.read(view) for view in pod_views(resource)):
+            # What the rest of a gang says depends on what was sent before, by all who send at once.
+            return Expected(statuses)
         return Expected(statuses, answer.build_verdict(request.uid, decide_admission(resource, old, facts)))
 
     def _knows(self, namespace: str, resource: Resource) -> bool:
