@@ -119,6 +119,7 @@ def _spec(variables: int, padding: int) -> dict[str, Any]:
         "name": "trainer",
         "image": "registry.example/team-a/trainer:v1",
         "args": ["--resume", "x" * padding],
+        "ports": [{"containerPort": 8080, "protocol": "TCP"}],
         "env": environment,
         "resources": {"limits": {"cpu": "4", "memory": "16Gi"}, "requests": {"cpu": "2", "memory": "8Gi"}},
         "volumeMounts": [mount],

@@ -40,11 +40,36 @@ class HttpHint:
 
 
 @dataclass(frozen=True, slots=True)
+class GrpcHint:
+    """A gRPC call to the pod's own IP."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalHint:
+    """A signal to the first process of a container: one without a handler is ended by it, or ignores it as PID 1."""
+
+    signal: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileHint:
+    """The request is written to a file in a volume of the pod."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class AnnotationHint:
     """The request is written to an annotation, which the workload reads through the downward API."""
 
 
-Hint = HttpHint | AnnotationHint
+Hint = HttpHint | GrpcHint | SignalHint | FileHint | AnnotationHint
+
+DELIVERED = frozenset({HttpHint, AnnotationHint})
+"""What this version of the operator carries. Whoever declares another is asked by annotation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +94,16 @@ _PATH = '/[!"$-~]*'
 """Printable ASCII, and no fragment."""
 _MAX_HINT = 512
 
+_SIGNAL = "HUP|INT|QUIT|USR1|USR2"
+"""Those that a program may give a meaning of its own; TERM and KILL are how the pod ends."""
+_CONTAINER = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_STEP = r"[A-Za-z0-9_-][A-Za-z0-9._-]*|\.[A-Za-z0-9_-][A-Za-z0-9._-]*|\.\.[A-Za-z0-9._-]+"
+"""Of a file's path: neither `.` nor `..`."""
+
 HINT = Matches(
-    f"annotation:|http://:(?P<port>{_PORT})(?P<path>{_PATH})",
-    'supported values: "http://:PORT/PATH" on the pod itself, "annotation:"',
+    f"annotation:|http://:(?P<port>{_PORT})(?P<path>{_PATH})|grpc://:(?P<grpc>{_PORT})"
+    rf"|signal://(?P<signal>{_SIGNAL})\?container=(?P<container>{_CONTAINER})|file://(?P<file>(?:/(?:{_STEP}))+)",
+    'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", "file:///PATH", "annotation:"',
     Kind.UNSUPPORTED,
     _MAX_HINT,
 )
@@ -153,7 +185,14 @@ def _build(read: Mapping[str, object], settings: PolicySettings) -> Plan:
 
 
 def _hint(match: re.Match[str]) -> Hint:
-    return AnnotationHint() if match["port"] is None else HttpHint(int(match["port"]), match["path"])
+    said = match.groupdict()
+    if said["port"] is not None:
+        return HttpHint(int(said["port"]), said["path"])
+    if said["grpc"] is not None:
+        return GrpcHint(int(said["grpc"]))
+    if said["signal"] is not None:
+        return SignalHint(said["signal"], said["container"])
+    return AnnotationHint() if said["file"] is None else FileHint(said["file"])
 
 
 def _seconds(value: object) -> int:

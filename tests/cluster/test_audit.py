@@ -130,14 +130,14 @@ def test_a_namespace_that_is_not_held_to_rules_is_shown_as_such(
 
 
 def test_what_the_namespace_allows_is_allowed(cluster: ClusterHandle, team: str) -> None:
-    cluster.create_pod(team, "pod", labels={CLASS: "8"}, annotations={"reprieve.dev/checkpoint-hint": "http://:80/x"})
+    cluster.create_pod(team, "pod", labels={CLASS: "8"}, annotations={"reprieve.dev/checkpoint-hint": "annotation:"})
     assert len(findings(cluster.cluster.kubeconfig, "-n", team)) == 1
     cluster.kubectl.read("annotate", "namespace", team, "reprieve.dev/allowed-preemption-classes=0-9")
     assert findings(cluster.cluster.kubeconfig, "-n", team) == []
 
 
 def test_warnings_are_listed_and_count_where_asked_for(cluster: ClusterHandle, team: str) -> None:
-    annotations = {"reprieve.dev/checkpoint": "none", "reprieve.dev/checkpoint-hint": "http://:80/x"}
+    annotations = {"reprieve.dev/checkpoint": "none", "reprieve.dev/checkpoint-hint": "annotation:"}
     cluster.create_pod(team, "pod", annotations=annotations)
     assert audit(cluster.cluster.kubeconfig, "-n", team).returncode == 0
     strict = audit(cluster.cluster.kubeconfig, "-n", team, "--strict")

@@ -10,7 +10,7 @@ from reprieve_policy import keys, namespace, quota
 from reprieve_policy import settings as policy_settings
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
-from reprieve_policy.objects import Container, ObjectMeta, PodTemplate, Requirements, Resource, Spec
+from reprieve_policy.objects import Container, ContainerPort, ObjectMeta, PodTemplate, Requirements, Resource, Spec
 from reprieve_policy.quota import Quotas
 from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE
 from reprieve_policy.rules import RULES
@@ -33,6 +33,18 @@ def a_pod(labels: dict[str, str] | None = None, spec: Spec = POD_SPEC, **annotat
 
 def a_template(labels: dict[str, str] | None = None, **annotations: str) -> Resource:
     template = PodTemplate(metadata=ObjectMeta(labels=labels, annotations=_by_key(annotations)), spec=Spec())
+    return Resource(kind="Deployment", metadata=ObjectMeta(name="d"), spec=Spec(template=template))
+
+
+def a_spec() -> Spec:
+    return Spec(priority=500, containers=(Container(name="main"),))
+
+
+def a_hinted_template() -> Resource:
+    """Return a workload whose hint goes to port 9000, and which declares port 8080."""
+    listening = Container(name="main", ports=(ContainerPort(containerPort=8080),))
+    annotations = {keys.CHECKPOINT_HINT: "http://:9000/save"}
+    template = PodTemplate(metadata=ObjectMeta(annotations=annotations), spec=Spec(containers=(listening,)))
     return Resource(kind="Deployment", metadata=ObjectMeta(name="d"), spec=Spec(template=template))
 
 
@@ -162,6 +174,17 @@ CASES = {
     "an estimate that is no duration": Case(a_pod(estimated_checkpoint_time="5")),
     "an unknown requeueing": Case(a_pod(requeue="maybe")),
     "a hint that is never used": Case(a_pod(checkpoint="none", checkpoint_hint="http://:80/x")),
+    "a hint to a port that no container declares": Case(a_pod(spec=a_spec(), checkpoint_hint="grpc://:9000")),
+    "a hint to a container that is not there": Case(a_pod(spec=a_spec(), checkpoint_hint="signal://USR1?container=x")),
+    "a hint to a file that no volume holds": Case(a_pod(spec=a_spec(), checkpoint_hint="file:///dev/shm/x")),
+    "a hint to a port in a template": Case(a_hinted_template()),
+    "a save that takes longer than its timeout": Case(
+        a_pod(checkpoint="auto", checkpoint_timeout="1m", estimated_checkpoint_time="90s")
+    ),
+    "a save that takes longer than from SIGTERM to SIGKILL": Case(a_pod(estimated_checkpoint_time="90s")),
+    "the same where the admin's cap is shorter than the pod's own": Case(
+        a_pod(spec=Spec(priority=500, terminationGracePeriodSeconds=120), estimated_checkpoint_time="90s")
+    ),
     "class 7 without a checkpoint": Case(in_class("7"), facts=Facts(namespace=ALL_CLASSES)),
     "a mark that is no JSON": Case(a_pod(koordinator_soft_eviction="now")),
     "a mark of another form": Case(a_pod(koordinator_soft_eviction="[]")),

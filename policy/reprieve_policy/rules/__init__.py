@@ -14,6 +14,8 @@ from reprieve_policy.verdict import Verdict
 from . import (
     borrowed_nodes,
     checkpoint,
+    checkpoint_hint,
+    checkpoint_time,
     elastic_quota,
     gang_divergence,
     gang_identity,
@@ -55,6 +57,8 @@ RULES: tuple[Rule, ...] = (
     Rule("non-preemptible", POD_KINDS, non_preemptible.check),
     Rule("quota-fit", POD_KINDS, quota_fit.check),
     Rule("checkpoint", POD_KINDS, checkpoint.check),
+    Rule("checkpoint-hint", POD_KINDS, checkpoint_hint.check),
+    Rule("checkpoint-time", POD_KINDS, checkpoint_time.check),
     Rule("soft-eviction-mark", POD_KINDS, soft_eviction_mark.check),
     Rule("borrowed-nodes", POD_KINDS, borrowed_nodes.check),
     Rule("preemption-priority", POD_KINDS | _GROUP_KINDS, preemption_priority.check),

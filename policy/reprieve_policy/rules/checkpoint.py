@@ -1,7 +1,14 @@
 """The checkpoint annotations can be read, and ask for no more time than the admin allows.
 
-Strategy `auto`, `manual` or `none`; a hint on the pod itself; durations like `10m`. Legal but likely to hurt: a class
-of 7 or more without a checkpoint makes the workload non-preemptible (document 001); a hint that `none` makes useless.
+Checked: `checkpoint` is `auto`, `manual` or `none`; `checkpoint-hint` has one of five forms, all of which stay on the pod itself; durations are
+like `10m`, and within the limits; `requeue` is `auto` or `never`. Warned of: a class of 7 or more without a checkpoint, which makes the
+workload non-preemptible; a hint that `checkpoint: none` makes useless.
+
+Why: what cannot be read would count as unsaid when the pod must go, and nobody would be asked to save.
+
+Source: document 001, "Preemption Sequence", "Checkpoint Timeout Handling" and "Non-Preemptible Allocations".
+
+Setting: `ceiling` bounds the timeout, `maxDeferral` the deferral.
 """
 
 from collections.abc import Iterator

@@ -41,7 +41,7 @@ ON_A_PRIORITY_CLASS = "unread; set it on a PriorityClass"
 LOWERED_ONLY = f"{CLASS}: Forbidden: may only be lowered after creation"
 STAYS_PREEMPTIBLE = f"{PREEMPTIBLE}: Forbidden: a preemptible pod stays preemptible after creation"
 IN_TEMPLATE = "Forbidden: a mark in a template would evict every pod that it makes"
-HINTS = '"http://:PORT/PATH" on the pod itself, "annotation:"'
+HINTS = '"http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", "file:///PATH", "annotation:"'
 NINE_THOUSAND = "must be 9000 or higher"
 NEVER_BELOW = "only a higher priority preempts it"
 REMOVE_THIS_ONE = "remove this one, schedulers read only the other"

@@ -5,7 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy import checkpoint, keys
-from reprieve_policy.checkpoint import AnnotationHint, HttpHint, Plan, Requeue, Strategy
+from reprieve_policy.checkpoint import (
+    AnnotationHint,
+    FileHint,
+    GrpcHint,
+    Hint,
+    HttpHint,
+    Plan,
+    Requeue,
+    SignalHint,
+    Strategy,
+)
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Kind, Violation
 
@@ -72,6 +82,11 @@ def test_the_default_timeout_stays_below_the_ceiling() -> None:
 HINTS = {
     "a port and a path": ("http://:8080/checkpoint", HttpHint(8080, "/checkpoint")),
     "the highest port": ("http://:65535/", HttpHint(65535, "/")),
+    "a port for gRPC": ("grpc://:9000", GrpcHint(9000)),
+    "a signal to a container": ("signal://USR1?container=main", SignalHint("USR1", "main")),
+    "a file": ("file:///dev/shm/hint", FileHint("/dev/shm/hint")),
+    "a hidden file": ("file:///data/.hint", FileHint("/data/.hint")),
+    "a file whose name begins with two points": ("file:///data/..hint", FileHint("/data/..hint")),
     "the annotation": ("annotation:", AnnotationHint()),
 }
 
@@ -90,19 +105,38 @@ FOREIGN_HINTS = {
     "a line end": "http://:8080/a\r\nHost: other",
     "another script": "http://:8080/保存",
     "more than 512 characters": "http://:8080/" + "x" * 512,
+    "a gRPC host": "grpc://other:9000",
+    "a gRPC path": "grpc://:9000/x",
+    "a gRPC port above all": "grpc://:65536",
+    "a signal to nobody": "signal://USR1",
+    "a signal to no container": "signal://USR1?container=",
+    "a signal to something else": "signal://USR1?pod=main",
+    "a signal to a name that no container has": "signal://USR1?container=Main",
+    "the signal that ends the pod": "signal://TERM?container=main",
+    "a signal by its full name": "signal://SIGUSR1?container=main",
+    "a signal by its number": "signal://10?container=main",
+    "a file of another host": "file://host/dev/shm/x",
+    "a file above its folder": "file:///data/../etc/passwd",
+    "a file's folder itself": "file:///data/.",
+    "a folder": "file:///data/",
+    "the root": "file:///",
+    "a file by a doubled slash": "file:///data//x",
+    "a file with a query": "file:///data/x?y",
+    "a file in another script": "file:///data/保存",
+    "a file of more than 512 characters": "file:///" + "x" * 512,
     "nothing": "",
 }
 
 
 @pytest.mark.parametrize(("text", "want"), HINTS.values(), ids=HINTS)
-def test_hints_go_to_the_pod_itself(text: str, want: HttpHint | AnnotationHint) -> None:
+def test_hints_go_to_the_pod_itself(text: str, want: Hint) -> None:
     assert checkpoint.parse_hint(text, "path") == want
 
 
 @pytest.mark.parametrize("text", FOREIGN_HINTS.values(), ids=FOREIGN_HINTS)
 def test_hints_go_nowhere_else(text: str) -> None:
     found = checkpoint.parse_hint(text, "path")
-    detail = 'supported values: "http://:PORT/PATH" on the pod itself, "annotation:"'
+    detail = 'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", "file:///PATH", "annotation:"'
     assert found == Violation("path", Kind.UNSUPPORTED, text, detail)
 
 
