@@ -1,7 +1,7 @@
 """What the answer to a body must be: the same policy, asked in this process, about the same cluster.
 
 It shares the reading and the rules with the server and nothing else: no socket, no process, no order of arrival. That the
-rules are right is for the unit tests; here an answer must not depend on what else the server has been sent.
+rules are right is for their own tests; here an answer must not depend on what else the server has been sent.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import Any, TypeVar
 
 from bench import stub_api
 from reprieve_policy import gang
-from reprieve_policy.admission import decide_admission
-from reprieve_policy.defaults import decide_defaults
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.objects import Resource, annotations_of, pod_views
 from reprieve_runtime.api import JSON, Api, ApiError, Params, WatchEvent
-from reprieve_webhooks import answer, review
+from reprieve_webhooks import handlers, review
 from reprieve_webhooks.cache import ClusterFacts
 from reprieve_webhooks.review import Malformed, Request
 
 VALIDATE, MUTATE = "/validate", "/mutate"
+_HANDLERS = {VALIDATE: handlers.validate, MUTATE: handlers.mutate}
 OK, BAD_REQUEST, LATE, TOO_LARGE, NOT_KNOWN = 200, 400, 408, 413, 503
 LOOKUP_SECONDS = 10.0
 """For one lookup: the stand-in for the API server shares a core with everything else here."""
@@ -111,27 +110,22 @@ class Oracle:
         """Return what a body that arrives whole must be answered at a path."""
         if len(body) > self._max_review_bytes:
             return one_of(TOO_LARGE)
-        request = review.parse(body)
-        if isinstance(request, Malformed):
-            return one_of(BAD_REQUEST)
-        if not review.concerns_rules(request):
-            return Expected(frozenset({OK}), answer.build_allowed(request.uid))
-        return one_of(BAD_REQUEST) if request.object is None else await self._judge(path, request, request.object)
+        request = review.parse(body, self._facts.template_kinds)
+        return one_of(BAD_REQUEST) if isinstance(request, Malformed) else await self._judge(path, request)
 
-    async def _judge(self, path: str, request: Request, resource: Resource) -> Expected:
+    async def _judge(self, path: str, request: Request) -> Expected:
         try:
-            facts = await self._facts.facts_for(request, resource)
+            answered = await _HANDLERS[path](request, self._facts)
         except ApiError:
             return one_of(OK, NOT_KNOWN)
-        statuses = frozenset({OK} if self._knows(request.namespace, resource) else {OK, NOT_KNOWN})
-        old = request.old_object if request.operation == "UPDATE" else None
-        if path == MUTATE:
-            changes = decide_defaults(resource, old, facts)
-            return Expected(statuses, answer.build_patched(request.uid, changes, resource))
-        if any(gang.read(view) for view in pod_views(resource)):
+        if isinstance(answered, Malformed):
+            return one_of(BAD_REQUEST)
+        resource = request.object
+        statuses = frozenset({OK} if resource is None or self._knows(request.namespace, resource) else {OK, NOT_KNOWN})
+        if path == VALIDATE and resource is not None and any(gang.read(view) for view in pod_views(resource)):
             # What the rest of a gang says depends on what was sent before, by all who send at once.
             return Expected(statuses)
-        return Expected(statuses, answer.build_verdict(request.uid, decide_admission(resource, old, facts)))
+        return Expected(statuses, answered.body)
 
     def _knows(self, namespace: str, resource: Resource) -> bool:
         """Return whether nothing is named that no watch has seen: of such, so many a second are looked up and no more."""

@@ -55,7 +55,7 @@ def test_every_review_is_decided_by_our_rules_as_the_peers_must_decide_it(size: 
         request = review.parse(asked.body)
         assert not isinstance(request, Malformed)
         assert request.object is not None
-        verdict = decide_admission(request.object, None, facts)
+        verdict = decide_admission(request.object, None, facts, user=request.user_info.username)
         assert (verdict.is_allowed, verdict.warnings) == (asked.allowed, ())
         if not asked.allowed:
             assert int(verdict.status) == asked.code
