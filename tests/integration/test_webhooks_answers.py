@@ -16,8 +16,9 @@ from reprieve_policy.eviction import Checkpoint
 from reprieve_policy.facts import Facts
 from reprieve_policy.ledger import Entry
 from reprieve_policy.namespace import NamespacePolicy
+from reprieve_policy.template_kinds import TemplateKinds
 from reprieve_runtime.api import ApiError
-from reprieve_testing.reviews import Document, RunningServer, a_pod, a_review, patch_of, running_server
+from reprieve_testing.reviews import Document, FixedFacts, RunningServer, a_pod, a_review, patch_of, running_server
 
 
 @pytest_asyncio.fixture
@@ -183,6 +184,14 @@ class Raising(Mapping[str, Any]):
         raise self.error
 
 
+class Faulty(FixedFacts):
+    """A source whose first answer is already an error."""
+
+    @property
+    def template_kinds(self) -> TemplateKinds:
+        raise RuntimeError("broken")
+
+
 FAULTS = (RuntimeError("broken"), RecursionError(), MemoryError(), KeyError("x"), AssertionError(), TimeoutError())
 
 
@@ -204,6 +213,21 @@ async def test_a_rule_that_raises_is_500_named_in_the_log_counted_and_the_next_r
     assert told == [("705ab4f5-6393-11e8-b7cc-42010a800002", path[1:], True)]
     assert (await server.ask(path, a_review(a_pod())))["allowed"] is True
     counted = f'reprieve_admission_reviews_total{{kind="Pod",outcome="error",webhook="{path[1:]}"}} 1.0'
+    assert counted in (await server.get("/metrics"))[1]
+
+
+async def test_a_fault_before_the_uid_is_known_is_500_and_counted_too(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+):
+    source = server.webhooks._facts
+    server.webhooks._facts = Faulty()
+    with caplog.at_level(logging.ERROR):
+        assert await server.send("/validate", b"{}") == (500, "internal error; see the log\n")
+    server.webhooks._facts = source
+
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
+    counted = 'reprieve_admission_reviews_total{kind="unknown",outcome="error",webhook="validate"} 1.0'
     assert counted in (await server.get("/metrics"))[1]
 
 

@@ -41,6 +41,7 @@ FAILED = {
         }
     ],
 }
+COUNT_PATH = ".metadata.annotations." + PREEMPTED_COUNT.replace(".", "\\.")
 CLASS_PATH = ".metadata.labels." + CLASS.replace(".", "\\.")
 BAD_GANG = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "many"}
 TOLERATION = "preemption-toleration.scheduling.x-k8s.io/toleration-seconds"
@@ -77,6 +78,8 @@ def old_workloads_go_on(day: Day) -> None:
     for kind in ("deployment/web", "deployment/protected", "statefulset/db", "daemonset/agent"):
         day.kubectl.read("rollout", "restart", kind, "-n", OLD)
         day.kubectl.read("rollout", "status", kind, "-n", OLD, "--timeout=90s")
+    day.kubectl.read("label", "pod", "db-0", "-n", OLD, "reprieve.dev/soft-eviction=requested")
+    day.until(OLD, "pod/db-0", COUNT_PATH, "1")
     day.kubectl.read("label", "namespace", OLD, "team=research")
     day.kubectl.read("label", "priorityclass", "bad", "team=research")
     day.make(OLD, a_pod("of-a-bad-class", priorityClassName="bad"))
@@ -138,9 +141,8 @@ def a_marked_pod_of_a_job_is_replaced(day: Day) -> None:
     (victim,) = day.pods(team, "app=train")
     for name in (victim["metadata"]["name"], "db-0"):
         day.kubectl.read("label", "pod", name, "-n", team, "reprieve.dev/soft-eviction=requested")
-    counted = ".metadata.annotations." + PREEMPTED_COUNT.replace(".", "\\.")
-    day.until(team, "pod/db-0", counted, "1")
-    day.until(team, "pods", f".items[?(@.metadata.labels.app=='train')]{counted}", "1")
+    day.until(team, "pod/db-0", COUNT_PATH, "1")
+    day.until(team, "pods", f".items[?(@.metadata.labels.app=='train')]{COUNT_PATH}", "1")
     day.until(team, "job/train", ".status.conditions[?(@.type=='Failed')].reason", "")
 
 

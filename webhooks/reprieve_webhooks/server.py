@@ -110,7 +110,12 @@ class Webhooks:
         return _closing(_text(413, f"a review must not be larger than {self._max_review_bytes} bytes"))
 
     async def _answer(self, name: str, handle: Handler, body: bytes) -> web.StreamResponse:
-        request = review.parse(body, self._facts.template_kinds)
+        try:
+            request = review.parse(body, self._facts.template_kinds)
+        except Exception:  # noqa: BLE001 - as below, of a review whose uid is not known yet
+            _LOG.exception("review not read", extra={"webhook": name})
+            self._count(name, "unknown", "error")
+            return _text(500, "internal error; see the log")
         if isinstance(request, Malformed):
             return self._malformed(name, request)
         try:
