@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
-from reprieve_policy import keys, life, mark, namespace, rights
+from reprieve_policy import keys, life, mark, namespace, preemption_class, rights
+from reprieve_policy.admission import decide_admission
+from reprieve_policy.facts import Facts
 from reprieve_policy.kinds import TEMPLATE_KINDS
 from reprieve_policy.rules.soft_eviction_mark import _IN_TEMPLATE
 from reprieve_testing import manifests
+from reprieve_testing.builders import a_pod
 
 POLICIES = manifests.of_kind("ValidatingAdmissionPolicy")
 EACH = [pytest.param(found, id=found["metadata"]["name"]) for found in POLICIES]
@@ -79,7 +82,7 @@ def test_a_mark_in_the_guard_is_a_mark_in_the_policy() -> None:
 
 
 def test_a_mark_in_a_template_is_refused_with_the_rules_words() -> None:
-    (validation, _) = spec_of("reprieve-templates")["validations"]
+    (_, validation, _) = spec_of("reprieve-templates")["validations"]
     assert validation["message"] == _IN_TEMPLATE
     assert f": Forbidden: {_IN_TEMPLATE}'" in validation["messageExpression"]
 
@@ -94,6 +97,24 @@ def test_templates_are_guarded_wherever_the_rules_look_and_beyond() -> None:
     assert "cronjobs" in resources
 
 
+def test_what_is_assumed_of_a_pod_without_a_class_is_what_the_policy_gives_it() -> None:
+    expression = expression_of("reprieve-protection", "assumedClass")
+    types = {name: value for name, value in namespace.WORKLOAD_TYPE_CLASS.items() if name != namespace.SENSITIVE}
+    assert dict(re.findall(r"'([a-z-]+)': '(\d+)'", expression)) == {name: str(value) for name, value in types.items()}
+    assert expression.strip().endswith(f".orValue('{preemption_class.DEFAULT}')")
+    assert f"'{namespace.SENSITIVE}' ? '{preemption_class.HIGHEST}'" in expression
+
+
+def test_a_protection_that_rises_is_refused_with_the_rules_words() -> None:
+    said = {validation["message"] for validation in spec_of("reprieve-protection")["validations"]}
+    old = a_pod().in_class(3).build()
+    raised = a_pod().in_class(4).labelled(keys.PREEMPTIBLE, "false").defended_as("gold").build()
+    told = {str(violation) for violation in decide_admission(raised, old, Facts()).violations}
+    assert {text for text in told if ": Forbidden: " in text} == {
+        text for text in said if "claim-sensitive" not in text
+    }
+
+
 def test_the_whole_policy_of_a_namespace_is_guarded() -> None:
     (condition,) = spec_of("reprieve-namespace-policies")["matchConditions"]
     assert set(manifests.keys_in(condition["expression"])) == set(namespace._READERS)
@@ -101,7 +122,7 @@ def test_the_whole_policy_of_a_namespace_is_guarded() -> None:
 
 def test_every_right_that_it_asks_for_can_be_granted() -> None:
     text = (manifests.BASE / "guard.yaml").read_text()
-    asked = set(re.findall(r"group\('reprieve\.dev'\)\.resource\('([a-z]+)'\)\.check\('([a-z]+)'\)", text))
+    asked = set(re.findall(r"group\('reprieve\.dev'\)\.resource\('([a-z]+)'\)\.check\('([a-z-]+)'\)", text))
     granted = {
         (resource, verb)
         for role in manifests.of_kind("ClusterRole")
@@ -110,14 +131,19 @@ def test_every_right_that_it_asks_for_can_be_granted() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert asked == {("softevictions", "report"), ("softevictions", "cancel"), ("policies", "edit")}
+    assert asked == {
+        ("softevictions", "report"),
+        ("softevictions", "cancel"),
+        ("policies", "edit"),
+        ("preemptionclasses", "claim-sensitive"),
+    }
     by_webhooks = {(rights.CLAIM_NON_PREEMPTIBLE.resource, rights.CLAIM_NON_PREEMPTIBLE.verb)}
     assert asked | by_webhooks == granted
 
 
 def test_virtual_rights_are_checked_for_the_whole_cluster() -> None:
     text = (manifests.BASE / "guard.yaml").read_text()
-    for right in ("softevictions", "policies"):
+    for right in ("softevictions", "policies", "preemptionclasses"):
         assert re.search(rf"resource\('{right}'\)\.namespace", text) is None
 
 

@@ -115,12 +115,27 @@ def test_no_secret_is_listed_and_none_created() -> None:
     assert granted == at_home("secrets", "get patch", WEBHOOKS.secret_name)
 
 
+def controllers_binding() -> manifests.Object:
+    return manifests.named("ClusterRoleBinding", "reprieve:controllers-claim-sensitive")
+
+
 def test_rights_of_people_are_bound_to_nobody() -> None:
-    bound = {binding["roleRef"]["name"] for binding in manifests.of_kind("ClusterRoleBinding")}
+    bindings = (found for found in manifests.of_kind("ClusterRoleBinding") if found is not controllers_binding())
+    bound = {binding["roleRef"]["name"] for binding in bindings}
     assert bound == set(CALLS)
     for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
     asked = {"reprieve:cancel-soft-evictions", "reprieve:edit-policies", "reprieve:claim-non-preemptible"}
-    assert for_people == asked | {"reprieve:audit"}
+    assert for_people == asked | {"reprieve:audit", "reprieve:claim-sensitive"}
+
+
+def test_who_makes_pods_from_checked_templates_may_claim_the_class_in_them_and_nothing_else() -> None:
+    binding = controllers_binding()
+    assert binding["roleRef"]["name"] == "reprieve:claim-sensitive"
+    assert {(subject["kind"], subject["name"]) for subject in binding["subjects"]} == {
+        ("Group", "system:serviceaccounts:kube-system"),
+        ("User", "system:kube-controller-manager"),
+    }
+    assert set(_rights_in(binding)) == everywhere("reprieve.dev/preemptionclasses", "claim-sensitive")
 
 
 def test_an_audit_may_read_every_kind_that_it_judges_and_write_nothing() -> None:
@@ -137,6 +152,8 @@ def test_subjects_are_the_service_accounts_of_the_base() -> None:
         (item["metadata"]["namespace"], item["metadata"]["name"]) for item in manifests.of_kind("ServiceAccount")
     }
     for binding in (*manifests.of_kind("ClusterRoleBinding"), *manifests.of_kind("RoleBinding")):
+        if binding is controllers_binding():
+            continue
         assert {(subject["namespace"], subject["name"]) for subject in binding["subjects"]} <= accounts
 
 
