@@ -12,6 +12,8 @@ from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import ObjectMeta, Resource, Spec
 from reprieve_runtime.api import ApiError
+from reprieve_testing import builders
+from reprieve_testing.builders import a_pod, a_pod_group, a_workload
 from reprieve_testing.stub_api import StubApi, stub_api
 from reprieve_webhooks import questions
 from reprieve_webhooks.cache import ClusterFacts
@@ -34,8 +36,12 @@ class Cluster:
         said = {key.replace("_", "-"): value for key, value in annotations.items()}
         prefixed = {f"{keys.PREFIX}{key}": value for key, value in said.items()}
         pod = Resource(kind="Pod", metadata=ObjectMeta(name="p", annotations=prefixed), spec=Spec())
-        request = Request(uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace=namespace)
-        return await self.facts.facts_for(request, pod)
+        return await self.facts_for(pod, namespace)
+
+    async def facts_for(self, resource: Resource, namespace: str = "team") -> Facts:
+        kind = GroupVersionKind(resource.kind)
+        request = Request(uid="1", operation="CREATE", kind=kind, namespace=namespace)
+        return await self.facts.facts_for(request, resource)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -146,6 +152,53 @@ async def test_a_flood_of_new_names_is_not_passed_on_to_the_api_server(tmp_path:
         assert {refusal.reason for refusal in refused} >= {"TooManyLookups"}
         # What is known is answered all the while: it costs no call.
         assert isinstance(await ready.facts_of("team"), Facts)
+
+
+def a_priority_class(name: str, value: int, defended_as: str = "") -> Any:
+    annotations = {f"{keys.PREFIX}preemption-priority-class": defended_as} if defended_as else {}
+    metadata = {"name": name, "annotations": annotations}
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
+
+
+NAMING: dict[str, Resource] = {
+    "a pod's": a_pod().in_priority_class("new").build(),
+    "a pod's defence": a_pod().defended_as("new").build(),
+    "a template's": a_pod().in_priority_class("new").in_template_of("CronJob"),
+    "a native group's": a_pod_group().in_priority_class("new").build(),
+    "a native group's defence": a_pod_group().defended_as("new").build(),
+    "a native workload's": a_workload().with_templates("new").build(),
+    "another PriorityClass's defence": builders.a_priority_class().defended_as("new").build(),
+}
+
+
+@pytest.mark.parametrize("resource", NAMING.values(), ids=NAMING)
+async def test_a_priority_class_that_no_watch_has_seen_is_read_with_what_it_is_defended_with(
+    tmp_path: Path, resource: Resource
+):
+    async with cluster(tmp_path) as ready:
+        made = [a_priority_class("new", 7, "above"), a_priority_class("above", 9)]
+        ready.stub.collections[CLASSES] |= {found["metadata"]["name"]: found for found in made}
+        facts = await ready.facts_for(resource)
+
+        assert (facts.priority_classes["new"].value, facts.priority_classes["above"].value) == (7, 9)
+
+
+async def test_what_a_known_priority_class_is_defended_with_is_read_where_no_watch_has_seen_it(tmp_path: Path):
+    known = {CLASSES: {"old": a_priority_class("old", 7, "above")}}
+    async with cluster(tmp_path, **known) as ready:
+        assert "above" not in (await ready.facts_of("team")).priority_classes
+        ready.stub.collections[CLASSES]["above"] = a_priority_class("above", 9)
+        facts = await ready.facts_for(a_pod().in_priority_class("old").build())
+
+        assert facts.priority_classes["above"].value == 9
+
+
+async def test_a_priority_class_that_is_defended_with_itself_is_read_once(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        ready.stub.collections[CLASSES]["new"] = a_priority_class("new", 7, "new")
+        await ready.facts_for(a_pod().in_priority_class("new").build())
+
+        assert ready.stub.calls[f"{CLASSES}/new"] == 1
 
 
 async def test_what_a_watch_says_goes_before_what_was_looked_up(tmp_path: Path):

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from reprieve_policy import controllers, gang, gate, namespace, rights
+from reprieve_policy import controllers, defence, gang, gate, namespace, rights
 from reprieve_policy.facts import Facts
-from reprieve_policy.keys import LEDGER, PREEMPTION_PRIORITY_CLASS
+from reprieve_policy.keys import LEDGER
 from reprieve_policy.ledger import OWNERS, Ledger
 from reprieve_policy.namespace import OFF, NamespacePolicy
 from reprieve_policy.objects import Resource, annotations_of, controller_of, labels_of, pod_views
@@ -177,12 +177,24 @@ class ClusterFacts:
         return _UNSAID if found is None else _keep_namespace(found)
 
     def _unknown_priority_classes(self, resource: Resource) -> list[str]:
-        known = self._priority_classes.items
-        return [name for name in _priority_class_names(resource) if ("", name) not in known]
+        """Return what the object names and no watch has seen; of what is known, what that is defended with."""
+        known, unknown = self._priority_classes.items, []
+        for name in defence.priority_class_names(resource):
+            found = known.get(("", name))
+            asked = name if found is None else defence.named_by(found)
+            if asked is not None and ("", asked) not in known:
+                unknown.append(asked)
+        return unknown
 
     async def _look_up_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
-        found = {name: await self._lookups.find("priorityclasses", name) for name in names}
-        return {**self._by_name, **{name: item for name, item in found.items() if item is not None}}
+        read = await self._read_priority_classes(names)
+        behind = {name for found in read.values() if (name := defence.named_by(found)) is not None}
+        missing = [name for name in behind - read.keys() if ("", name) not in self._priority_classes.items]
+        return {**self._by_name, **read, **await self._read_priority_classes(missing)}
+
+    async def _read_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
+        read = {name: await self._lookups.find("priorityclasses", name) for name in names}
+        return {name: found for name, found in read.items() if found is not None}
 
     def _ledger_for(self, in_namespace: str, resource: Resource) -> Ledger:
         owner = controller_of(resource.metadata) if resource.kind == "Pod" else None
@@ -201,18 +213,6 @@ class ClusterFacts:
 
 _UNSAID = NamespacePolicy()
 _OF_ADMINS = frozenset({"Namespace", "ConfigMap"})
-
-
-def _priority_class_names(resource: Resource) -> Iterator[str]:
-    if resource.kind == "PriorityClass":
-        named = annotations_of(resource.metadata).get(PREEMPTION_PRIORITY_CLASS)
-        if named is not None and named != resource.metadata.name:
-            yield named
-    for view in pod_views(resource):
-        if view.spec.priorityClassName:
-            yield view.spec.priorityClassName
-        if PREEMPTION_PRIORITY_CLASS in view.annotations:
-            yield view.annotations[PREEMPTION_PRIORITY_CLASS]
 
 
 def _gang_key(pod: Resource) -> tuple[str, str] | None:

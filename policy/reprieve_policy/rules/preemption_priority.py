@@ -16,20 +16,21 @@ Setting: `maxPreemptionPriorityLift` bounds the lift, `liftablePriorityClasses` 
 PriorityClass's own annotation gives is in neither.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
+from reprieve_policy import defence
 from reprieve_policy import facts as known
+from reprieve_policy.defence import Claim
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
-from reprieve_policy.objects import GroupTemplate, Resource, Spec, annotations_of, pod_views
+from reprieve_policy.objects import GroupTemplate, Resource, Spec
 from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check the annotation against every priority that it is for."""
-    found = [said for claim in _claims(resource) for said in _check_claim(claim, facts)]
-    if old is not None and resource.kind in _FIXED and _named(resource) != _named(old):
+    found = [said for claim in defence.claims(resource) for said in _check_claim(claim, facts)]
+    if old is not None and resource.kind in _FIXED and defence.named_by(resource) != defence.named_by(old):
         path = annotation_path("", PREEMPTION_PRIORITY_CLASS)
         found.insert(0, Violation(path, Kind.FORBIDDEN, None, "may not be changed after creation"))
     if not found:
@@ -43,46 +44,9 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
 _FIXED = frozenset({"Pod", "PodGroup", "Workload"})
 
 
-class _Claim(NamedTuple):
-    """A priority, and the PriorityClass that it is to be defended with."""
-
-    defence: str | None
-    path: str
-    """Of the annotation that names the defence."""
-    spec: Spec | GroupTemplate
-    spec_path: str
-    is_needed_now: bool
-    unmet: str = ""
-    """What becomes of a name that does not exist."""
-
-
-def _claims(resource: Resource) -> Iterator[_Claim]:
-    key, spec = PREEMPTION_PRIORITY_CLASS, resource.spec or Spec()
-    for view in pod_views(resource):
-        unmet = "; pods are refused" if view.is_template else ""
-        path, spec_path = annotation_path(view.prefix, key), f"{view.prefix}spec"
-        yield _Claim(view.annotations.get(key), path, view.spec, spec_path, not view.is_template, unmet)
-    if resource.kind == "PodGroup":
-        yield _Claim(_named(resource), annotation_path("", key), spec, "spec", is_needed_now=True)
-    if resource.kind == "Workload":
-        for where, template in _group_templates(spec, "spec"):
-            yield _Claim(_named(resource), annotation_path("", key), template, where, is_needed_now=False)
-
-
-def _group_templates(holder: Spec | GroupTemplate, prefix: str) -> Iterator[tuple[str, GroupTemplate]]:
-    """Yield every group template; the API server has bounded their number and depth before."""
-    lists: dict[str, Sequence[GroupTemplate] | None] = {
-        "podGroupTemplates": holder.podGroupTemplates,
-        "compositePodGroupTemplates": holder.compositePodGroupTemplates,
-    }
-    for name, templates in lists.items():
-        for index, template in enumerate(templates or ()):
-            path = f"{prefix}.{name}[{index}]"
-            yield path, template
-            yield from _group_templates(template, path)
-
-
-def _check_claim(claim: _Claim, facts: Facts) -> Iterator[Violation | str]:
+def _check_claim(claim: Claim, facts: Facts) -> Iterator[Violation | str]:
+    if claim.defence is None and claim.spec.priority is not None:
+        return  # Nearly every pod.
     own_class = known.priority_class_named(claim.spec.priorityClassName, facts)
     priority = _priority(claim.spec, own_class)
     if priority is None:
@@ -99,17 +63,17 @@ def _check_claim(claim: _Claim, facts: Facts) -> Iterator[Violation | str]:
 
 
 def _check_bounds(
-    claim: _Claim, priority: int, own_class: Resource | None, named: Resource, facts: Facts
+    claim: Claim, priority: int, own_class: Resource | None, named: Resource, facts: Facts
 ) -> Iterator[Violation]:
-    defence, given = named.value or 0, max(priority, known.preemption_priority(priority, own_class, facts))
+    worth, given = named.value or 0, max(priority, known.preemption_priority(priority, own_class, facts))
     may_lift = _may_lift(own_class, facts)
     highest = given + (facts.settings.max_preemption_priority_lift if may_lift else 0)
-    if defence < priority:
-        detail = f"its value {defence} is below the priority {priority}: must be {priority} or higher"
+    if worth < priority:
+        detail = f"its value {worth} is below the priority {priority}: must be {priority} or higher"
         yield Violation(claim.path, Kind.INVALID, claim.defence, detail)
-    elif defence > highest:
+    elif worth > highest:
         where = "here" if may_lift else "for its PriorityClass"
-        detail = f"its value {defence} is above {highest}, the highest allowed {where}"
+        detail = f"its value {worth} is above {highest}, the highest allowed {where}"
         yield Violation(claim.path, Kind.FORBIDDEN, None, detail)
 
 
@@ -125,7 +89,3 @@ def _priority(spec: Spec | GroupTemplate, own_class: Resource | None) -> int | N
     if own_class is not None:
         return own_class.value or 0
     return None if spec.priorityClassName else 0
-
-
-def _named(resource: Resource) -> str | None:
-    return annotations_of(resource.metadata).get(PREEMPTION_PRIORITY_CLASS)
