@@ -65,6 +65,10 @@ format: setup ## format the code and mend what ruff can mend
 bench-webhooks: setup ## this server beside controller-runtime and Go's net/http: requests/s, latency, memory
 	@$(BIN)/python -m bench.webhooks
 
+.PHONY: bench-check
+bench-check: setup ## reprieve check on 10,000 documents, on one core: seconds and memory
+	@$(BIN)/python -m bench.checks
+
 .PHONY: fuzz
 fuzz: setup ## hostile reviews and clients against the admission server (SEED=7 BUDGET=100000, or BUDGET=90s)
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(ONLY),--only $(ONLY))
