@@ -1,13 +1,14 @@
 """One object and what is known of the cluster, to findings with lines: the rules of admission, as at creation."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from operator import attrgetter
 
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import Resource
 from reprieve_policy.rules import RULES
-from reprieve_policy.verdict import Violation
+from reprieve_policy.verdict import Verdict, Violation
 
 from . import places
 from .documents import Document
@@ -56,19 +57,22 @@ def _doubts(
     subject: Subject, resource: Resource, knowledge: Knowledge, gaps: Gaps
 ) -> Callable[[Violation | str], Sequence[str]]:
     """Return what says of something that was said which of the gaps, filled favourably, would unsay it."""
-    every, no_classes = (
-        decide_admission(resource, None, knowledge.lenient_facts(subject, *kinds))
-        for kinds in ((Gap.NAMESPACE, Gap.PRIORITY_CLASS), (Gap.NAMESPACE,))
-    )
+
+    @cache
+    def when_filled(*kinds: Gap) -> Verdict:
+        return decide_admission(resource, None, knowledge.lenient_facts(subject, *kinds))
 
     def missing(said: Violation | str) -> Sequence[str]:
-        if said in every.violations or said in every.warnings:
+        if _says(when_filled(*Gap), said):
             return ()
-        is_of_classes = said in no_classes.violations or said in no_classes.warnings
-        wanted = Gap.PRIORITY_CLASS if is_of_classes else Gap.NAMESPACE
+        wanted = Gap.PRIORITY_CLASS if _says(when_filled(Gap.NAMESPACE), said) else Gap.NAMESPACE
         return [name for name, gap in gaps.items() if gap is wanted]
 
     return missing
+
+
+def _says(verdict: Verdict, said: Violation | str) -> bool:
+    return said in verdict.violations or said in verdict.warnings
 
 
 def _is_reviewed(subject: Subject) -> bool:

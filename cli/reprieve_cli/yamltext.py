@@ -18,8 +18,8 @@ from .unreadable import Unreadable
 
 MAX_DEPTH = 150
 """Levels. The API server refuses more than 10,000; composing 100,000 ends the process."""
-MAX_VALUES = 2_000_000
-"""Values of one document once its aliases are followed: more than 10 MB of YAML has without any."""
+MAX_VALUES = 1_000_000
+"""Values that the aliases of a small document may make of it."""
 
 _PLAIN, _TEXT = "plain", "text"
 _STR_TAG = "tag:yaml.org,2002:str"
@@ -28,6 +28,7 @@ _TRUE = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"
 _FALSE = ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF")
 _BOOLEANS = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
 _NUMBER_STARTS = frozenset("+-.0123456789")
+_NO_TEXTS = _NULLS | _BOOLEANS.keys() | {"<<"}
 _INTEGER = re.compile(r"[+-]?(?:0x[0-9a-fA-F]+|0b[01]+|0o?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][+-]?[0-9]+)?")
 _MAX_DIGITS = 64
@@ -48,7 +49,8 @@ def split(text: str) -> Iterator[tuple[int, str]]:
 
 def read(text: str) -> Any:
     """Return one document as plain values; raises `Unreadable` with the line, counted from 0."""
-    return _Values().of(compose(text))
+    # A value takes two characters or more: what is not made by aliases always fits.
+    return _Values(max(MAX_VALUES, len(text))).of(compose(text))
 
 
 @lru_cache(maxsize=1)
@@ -124,50 +126,41 @@ else:
 
 
 class _Values:
-    """Turns the nodes of one document into values, each node once however many aliases lead to it."""
+    """Turns the nodes of one document into values. What several aliases lead to is made anew for each, and counted."""
 
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, int]] = {}
-        self._open: set[int] = set()
+    def __init__(self, most: int) -> None:
+        self._left = most
 
-    def of(self, node: "yaml.Node") -> Any:
+    def of(self, node: "yaml.Node", depth: int = 0) -> Any:
         """Return the node's value."""
-        return self._sized(node)[0]
-
-    def _sized(self, node: "yaml.Node") -> tuple[Any, int]:
         if isinstance(node, yaml.ScalarNode):
-            return _scalar(node), 1
-        known = self._known.get(id(node))
-        if known is None:
-            if id(node) in self._open:
-                raise Unreadable("an anchor that contains itself", node.start_mark.line)
-            self._open.add(id(node))
-            known = self._mapping(node) if isinstance(node, yaml.MappingNode) else self._sequence(node)
-            self._open.discard(id(node))
-            if known[1] > MAX_VALUES:
-                raise Unreadable(f"aliases make it larger than {MAX_VALUES} values", node.start_mark.line)
-            self._known[id(node)] = known
-        return known
+            return _scalar(node)
+        self._left -= len(node.value)
+        if self._left < 0:
+            raise Unreadable("its aliases would fill all memory", node.start_mark.line)
+        if depth > MAX_DEPTH:
+            raise Unreadable("its aliases nest too deeply, or lead to themselves", node.start_mark.line)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, depth + 1)
+        return [self.of(item, depth + 1) for item in node.value]
 
-    def _sequence(self, node: "yaml.Node") -> tuple[Any, int]:
-        sized = [self._sized(item) for item in node.value]
-        return [value for value, _ in sized], 1 + sum(size for _, size in sized)
-
-    def _mapping(self, node: "yaml.Node") -> tuple[Any, int]:
-        own: dict[str, Any] = {}
-        merged: dict[str, Any] = {}
-        total = 1
+    def _mapping(self, node: "yaml.Node", depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        merged: list[Any] = []
         for key_node, value_node in node.value:
-            value, size = self._sized(value_node)
-            total += size
-            if _is_merge(key_node):
-                merged = _merged(value, value_node.start_mark.line) | merged
-                continue
-            key = _key(key_node)
-            if key in own:
+            value = self.of(value_node, depth)
+            key = key_node.value
+            if not isinstance(key, str) or key in _NO_TEXTS or key[0] in _NUMBER_STARTS or key_node.tag != _PLAIN:
+                if _is_merge(key_node):
+                    merged.append(_merged(value, value_node.start_mark.line))
+                    continue
+                key = _key(key_node)
+            if key in found:
                 raise Unreadable(f'the key "{key}" stands twice in one mapping', key_node.start_mark.line)
-            own[key] = value
-        return (merged | own if merged else own), total
+            found[key] = value
+        for part in reversed(merged):
+            found = part | found
+        return found
 
 
 def _merged(value: Any, line: int) -> dict[str, Any]:
@@ -195,11 +188,9 @@ def _scalar(node: "yaml.Node") -> Any:
     text: str = node.value
     if node.tag != _PLAIN and (node.tag in (_TEXT, _STR_TAG) or not node.tag.startswith("tag:yaml.org,2002:")):
         return text
-    if text in _NULLS:
-        return None
-    if text in _BOOLEANS:
-        return _BOOLEANS[text]
-    return _number(text) if text[0] in _NUMBER_STARTS and len(text) <= _MAX_DIGITS else text
+    if text not in _NO_TEXTS:
+        return _number(text) if text[0] in _NUMBER_STARTS and len(text) <= _MAX_DIGITS else text
+    return _BOOLEANS.get(text, text if text == "<<" else None)
 
 
 def _number(text: str) -> int | float | str:

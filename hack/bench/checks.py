@@ -1,7 +1,8 @@
 """`make bench-check`: `reprieve check` on 10,000 documents, on one core: seconds from its start to its end, and memory.
 
 The documents are Deployments of 1 KB with what rules read; in some runs every tenth or every one breaks a rule, so that lines
-have to be found. The aim is 10 seconds; a run that takes longer is said, and is the benchmark's status.
+have to be found. The aim is 10 seconds of one core; a run that takes more is said, and is the benchmark's status. On a machine
+that does other things too, the seconds that pass are more than those that the core works.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ def main() -> None:
             if result.status != expected:
                 sys.exit(f"bench-check: {run.name}: ended with {result.status} instead of {expected}")
             print(f"{run.name:<40}{result.seconds:>8.2f}{result.cpu_seconds:>8.2f}{result.peak_mib:>8.0f}")
-            slow |= result.seconds > LIMIT_SECONDS
+            slow |= result.cpu_seconds > LIMIT_SECONDS
     if slow:
-        sys.exit(f"bench-check: a run took longer than {LIMIT_SECONDS:.0f} s")
+        sys.exit(f"bench-check: a run took more than {LIMIT_SECONDS:.0f} s of a core")
 
 
 def measure(run: Run, target: Path) -> Result:

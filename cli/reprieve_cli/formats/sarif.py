@@ -35,7 +35,7 @@ def write(findings: Iterable[Finding], tally: Tally) -> Iterator[str]:
         ],
         "results": results,
     }
-    yield json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+    yield json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, separators=(",", ":")) + "\n"
 
 
 def _driver() -> dict[str, object]:
@@ -53,12 +53,17 @@ def _descriptions() -> dict[str, str]:
     }
 
 
+@cache
+def _indices() -> dict[str, int]:
+    return {name: index for index, name in enumerate(_descriptions())}
+
+
 def _result(finding: Finding) -> dict[str, object]:
     rule = finding.rule or OTHER
     text = f"{finding.object}: {finding.text}" if finding.object else finding.text
     return {
         "ruleId": rule,
-        "ruleIndex": list(_descriptions()).index(rule),
+        "ruleIndex": _indices()[rule],
         "level": _LEVELS[finding.level],
         "message": {"text": text},
         "locations": [_location(finding)],
