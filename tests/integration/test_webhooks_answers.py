@@ -63,7 +63,7 @@ async def test_what_only_may_not_be_is_403(server: RunningServer):
 
 
 async def test_what_is_legal_but_will_hurt_is_a_warning(server: RunningServer):
-    annotations = {keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: "http://:8080/save"}
+    annotations = {keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: "annotation:"}
 
     response = await server.ask("/validate", a_review(a_pod(annotations=annotations)))
 

@@ -107,10 +107,8 @@ async def test_without_an_api_server_it_lives_and_says_what_it_waits_for(tmp_pat
         status, text = await program.get("/readyz")
 
         assert status == 503
-        assert (
-            text
-            == "not ready: certificates, namespaces, priorityclasses, policy, lease, jobs, statefulsets, replicasets\n"
-        )
+        collections = "namespaces, priorityclasses, policy, lease, elasticquotas, jobs, statefulsets, replicasets"
+        assert text == f"not ready: certificates, {collections}\n"
         assert (await program.wait_for_log("certificates not ensured"))["level"] == "warning"
         assert "not-for-logs" not in json.dumps(program.log)
 
