@@ -255,6 +255,22 @@ async def test_the_age_of_facts_is_a_metric_that_names_no_object(tmp_path: Path)
         assert all(0 <= float(seconds) < DEADLINE_SECONDS for _, _, seconds in shown)
 
 
+async def test_what_went_away_while_nobody_watched_is_forgotten_with_the_next_list(tmp_path: Path):
+    policy = {POLICY: {"reprieve-policy": a_policy(defaultPreemptionClass="2")}}
+    async with cluster(tmp_path, **policy) as ready:
+        assert (await ready.facts_of("team")).settings.default_class == 2
+        ready.stub.collections[POLICY].clear()
+        ready.stub.collections[NAMESPACES]["team"] = a_namespace("team", workload_type="sensitive")
+        # "Too old": the API server has forgotten what came after the last list.
+        ready.stub.send("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+        ready.stub.end_watches()
+
+        await ready.until(lambda: ready.stub.calls[POLICY] == ready.stub.calls[NAMESPACES] == 2)
+        await ready.until(lambda: ready.stub.open_watches == len(ready.facts.ages()))
+        facts = await ready.facts_of("team")
+        assert (facts.settings.default_class, facts.namespace.is_sensitive) == (4, True)
+
+
 async def test_a_broken_policy_shows_and_the_last_good_one_holds_until_it_is_deleted(tmp_path: Path):
     async with cluster(tmp_path) as ready:
 

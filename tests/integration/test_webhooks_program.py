@@ -15,8 +15,10 @@ import aiohttp
 import pytest
 
 from reprieve_certs import issue
+from reprieve_policy import keys
 from reprieve_testing.builders import NOW
 from reprieve_testing.reviews import a_pod, a_review
+from reprieve_testing.stub_api import stub_api
 
 PROGRAM = Path(sys.executable).with_name("reprieve-webhooks")
 DEADLINE_SECONDS = 30.0
@@ -53,11 +55,13 @@ async def start(*flags: str) -> asyncio.subprocess.Process:
 
 @asynccontextmanager
 async def running(directory: Path, *flags: str) -> AsyncIterator[Running]:
+    """Run it with the kubeconfig in `directory`; without one, its API server is away."""
     kubeconfig = directory / "kubeconfig"
-    cluster, user = {"server": "http://127.0.0.1:1"}, {"token": "not-for-logs"}
-    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-    named = {"clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}]}
-    kubeconfig.write_text(json.dumps(named | {"contexts": [context], "current-context": "x"}))
+    if not kubeconfig.exists():
+        cluster, user = {"server": "http://127.0.0.1:1"}, {"token": "not-for-logs"}
+        context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+        named = {"clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}]}
+        kubeconfig.write_text(json.dumps(named | {"contexts": [context], "current-context": "x"}))
     port = _free_port()
     process = await start(
         *("--kubeconfig", str(kubeconfig), "--listen-address", "127.0.0.1", "--listen-port", str(port), *flags)
@@ -139,6 +143,30 @@ async def test_a_second_signal_does_not_wait_for_the_drain(tmp_path: Path):
         program.process.send_signal(signal.SIGINT)
         async with asyncio.timeout(DEADLINE_SECONDS):
             assert await program.process.wait() == 0
+
+
+async def test_it_calls_itself_ready_when_its_first_answer_is_the_right_one(tmp_path: Path):
+    sensitive = {"metadata": {"name": "team-a", "annotations": {keys.WORKLOAD_TYPE: "sensitive"}}}
+    ca = issue.issue_ca(NOW)
+    pair = issue.issue_serving(ca, issue.ServingNames(("localhost",)), NOW)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
+    (tmp_path / "tls.key").write_bytes(pair.key_pem)
+    collections = {"/api/v1/namespaces": {"team-a": sensitive}}
+    async with (
+        stub_api(tmp_path, collections=collections) as (stub, _),
+        running(tmp_path, "--cert-dir", str(tmp_path), "--lookup-timeout-seconds", "0.2") as program,
+    ):
+        review = a_review(a_pod(labels={keys.PREEMPTION_CLASS: "3"}))
+        assert (await program.get("/readyz"))[0] == 503
+        async with program.session.post(program.url + "/validate", json=review) as early:
+            assert early.status == 503
+        stub.lists_released.set()
+        await program.wait_for_log("ready")
+
+        assert await program.get("/readyz") == (200, "ok\n")
+        async with program.session.post(program.url + "/validate", json=review) as first:
+            said = (await first.json())["response"]
+    assert said["status"]["message"].endswith("classes allowed in this namespace: 10")
 
 
 async def test_certificates_of_a_directory_are_served_and_need_no_secret(tmp_path: Path):
