@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from reprieve_policy import namespace, settings
+from reprieve_policy import defence, namespace, settings
 from reprieve_policy.facts import Facts
-from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.kinds import KINDS
 from reprieve_policy.namespace import NamespacePolicy
-from reprieve_policy.objects import ObjectMeta, Resource, annotations_of, labels_of, pod_views
+from reprieve_policy.objects import ObjectMeta, Resource, annotations_of, labels_of
 from reprieve_policy.preemption_class import HIGHEST, LOWEST, ClassSet
 from reprieve_policy.settings import PolicySettings
 
@@ -99,8 +98,8 @@ class Knowledge:
         return Facts(settings=self.settings, namespace=policy, priority_classes=classes, is_offline=True)
 
     def _policy_of(self, subject: Subject, gaps: Gaps) -> NamespacePolicy | None:
-        row = KINDS[subject.name.kind]
-        if not row.is_namespaced:
+        row = KINDS.get(subject.name.kind)
+        if row is not None and not row.is_namespaced:
             return NamespacePolicy()
         name = subject.name.namespace
         if name not in self.namespaces and not (name and self.is_complete):
@@ -140,10 +139,6 @@ def _wished_priority(subject: Subject, known: Mapping[str, Resource]) -> int:
     """Return the one value that an unknown PriorityClass could have to agree with all that the object says."""
     resource = subject.resource
     assert resource is not None
-    names = [annotations_of(resource.metadata).get(PREEMPTION_PRIORITY_CLASS)]
-    values = [resource.value]
-    for view in pod_views(resource):
-        names += [view.spec.priorityClassName, view.annotations.get(PREEMPTION_PRIORITY_CLASS)]
-        values.append(view.spec.priority)
-    values += [known[name].value for name in names if name is not None and name in known]
+    values = [resource.value, *(claim.spec.priority for claim in defence.claims(resource))]
+    values += [known[name].value for name in defence.priority_class_names(resource) if name in known]
     return next((value for value in values if value is not None), 0)

@@ -1,14 +1,17 @@
 """A mapping from a file as what rules judge: a `Resource`, and what is wrong with its form."""
 
 import re
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
 
 from reprieve_policy import form, kinds
 from reprieve_policy.objects import Resource
+from reprieve_policy.template_kinds import TemplateKinds
 from reprieve_policy.text import show
 from reprieve_policy.verdict import Kind, Violation
+from reprieve_runtime import templates
 
 from .finding import ObjectName, printable
 
@@ -32,6 +35,8 @@ class Subject(NamedTuple):
     resource: Resource | None = None
     violations: tuple[Violation, ...] = ()
     """Of its form."""
+    foreign: dict[str, Any] | None = None
+    """A kind that is not built in, as it was written: the policy, once it is known, may list it (`templateKinds`)."""
 
 
 def build(document: dict[str, Any], namespace: str = "") -> Subject:
@@ -41,7 +46,7 @@ def build(document: dict[str, Any], namespace: str = "") -> Subject:
     """
     name = _name_of(document, namespace)
     if not kinds.is_served_as(name.kind, str(document["apiVersion"]).rpartition("/")[0]):
-        return Subject(name)
+        return Subject(name, foreign=document)
     violations = form.check_form(document)
     for _, metadata in form.metadata_in(document):
         _make_texts(metadata)
@@ -49,6 +54,18 @@ def build(document: dict[str, Any], namespace: str = "") -> Subject:
         return Subject(name, _converted(document), violations)
     except msgspec.ValidationError as error:
         return Subject(name, violations=(*violations, _violation(str(error))))
+
+
+def resource_of(subject: Subject, listed: TemplateKinds) -> Resource | None:
+    """Return what rules judge: the resource, or of a kind that is listed, its pod templates."""
+    if subject.foreign is None:
+        return subject.resource
+    group, _, _ = str(subject.foreign["apiVersion"]).rpartition("/")
+    paths = listed.paths_of(group, subject.name.kind)
+    if not paths:
+        return None
+    found = templates.read(subject.foreign, paths)
+    return replace(found, metadata=replace(found.metadata, namespace=subject.name.namespace or None))
 
 
 def _name_of(document: dict[str, Any], namespace: str) -> ObjectName:

@@ -72,6 +72,51 @@ def test_every_form_of_a_manifest_is_checked(tmp_path: Path, sentence: str) -> N
     assert said.startswith(f"{path}:{line}: error: Pod")
 
 
+TRIAL = """\
+spec:
+  trials:
+  - template:
+      metadata:
+        labels:
+          reprieve.dev/preemption-class: "11"
+"""
+JOB_SET = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: train, namespace: team}
+spec:
+  replicatedJobs:
+  - name: workers
+    template:
+      spec:
+        template:
+          metadata:
+            labels:
+              reprieve.dev/preemption-class: "11"
+"""
+SWEEP = "apiVersion: example.com/v1\nkind: Sweep\nmetadata: {name: s, namespace: team}\n" + TRIAL
+LISTING = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: reprieve-policy, namespace: reprieve-system}
+data: {templateKinds: "example.com/Sweep: spec.trials[*].template"}
+"""
+
+
+def test_a_kind_of_another_project_is_checked_where_its_templates_are_known_to_stand(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", JOB_SET)
+    assert run(path).lines == [
+        f"{path}:12: error: JobSet team/train: spec.replicatedJobs[0].template.spec.template.{REFUSED}"
+    ]
+
+
+def test_a_kind_is_checked_where_the_policy_lists_it_wherever_that_stands(tmp_path: Path) -> None:
+    sweep = write(tmp_path, "a.yaml", SWEEP)
+    assert run(sweep).status == 0
+    listing = write(tmp_path, "b.yaml", LISTING)
+    assert run(sweep, listing).lines == [f"{sweep}:9: error: Sweep team/s: spec.trials[0].template.{REFUSED}"]
+
+
 UNREADABLE: dict[str, tuple[str | bytes, str]] = {
     "a list that does not end": ("a: [\n", "2: unreadable: did not find expected node content"),
     "a text": ("just words", "1: unreadable: no Kubernetes object: needs apiVersion and kind"),

@@ -15,6 +15,7 @@ from reprieve_policy.keys import (
     COMPLETION_INDEX,
     DEFAULT_PREEMPTION_CLASS,
     ENFORCEMENT,
+    HOME_NAMESPACE,
     KOORDINATOR_SOFT_EVICTION,
     MAX_DEFERRAL,
     MINIMUM_PREEMPTABLE_PRIORITY,
@@ -27,8 +28,17 @@ from reprieve_policy.keys import (
     TOLERATION_SECONDS,
     WORKLOAD_TYPE,
 )
-from reprieve_policy.kinds import TEMPLATE_KINDS
-from reprieve_policy.objects import ObjectMeta, OwnerReference, PodTemplate, Resource, Spec
+from reprieve_policy.kinds import CUSTOM
+from reprieve_policy.kinds import KINDS as KINDS_BY_NAME
+from reprieve_policy.objects import (
+    GroupTemplate,
+    NodeToleration,
+    ObjectMeta,
+    OwnerReference,
+    PodTemplate,
+    Resource,
+    Spec,
+)
 from reprieve_testing.texts import is_showable
 
 KEYS = [
@@ -50,7 +60,7 @@ TEXTS = [
     *("[" * 9000, '{"a":' * 2000, '{"timestamp":' + "[" * 970 + "]" * 970 + "}", '{"state":"saved","path":"\\ud800"}'),
     *('{"v":1}', '{"v":1,"slots":{"":{"count":1e9,"first":0}}}', '{"slots":[[]]}', '{"v":1,"id":"","phase":"saved"}'),
 ]
-KINDS = ["Pod", "PriorityClass", "Namespace", "ConfigMap", *sorted(TEMPLATE_KINDS)]
+KINDS = [*KINDS_BY_NAME, CUSTOM]
 
 
 def texts(chance: Random) -> dict[str, str] | None:
@@ -74,7 +84,17 @@ def spec(chance: Random) -> Spec | None:
         metadata=chance.choice([None, metadata(chance)]), spec=chance.choice([None, Spec(priority=7)])
     )
     names = chance.choice([None, "", "low", "unknown"])
-    return chance.choice([None, Spec(priorityClassName=names, template=chance.choice([None, template]))])
+    groups = chance.choice([None, (), (GroupTemplate(priorityClassName=names, podGroupTemplates=(GroupTemplate(),)),)])
+    selector = chance.choice([None, {}, {HOME_NAMESPACE: chance.choice(TEXTS)}])
+    tolerations = chance.choice([None, (), (NodeToleration(), NodeToleration(operator="Exists"))])
+    said = Spec(
+        priorityClassName=names,
+        template=chance.choice([None, template]),
+        podGroupTemplates=groups,
+        nodeSelector=selector,
+        tolerations=tolerations,
+    )
+    return chance.choice([None, said])
 
 
 def an_object(chance: Random) -> Resource:
