@@ -6,42 +6,33 @@ called for exactly where it fails. They are narrowed to this module's objects.
 
 import json
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from realcluster.kubectl import Done
 from reprieve_policy import keys
-from reprieve_testing import manifests
+from reprieve_testing import manifests, narrowed
 from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.narrowed import CALLED
 from reprieve_testing.people import until_answered
 
 pytestmark = pytest.mark.cluster
 
 NAMESPACE, EXEMPT = "matching", "matching-exempt"
 OURS = {"reprieve-test": "matching"}
-CALLED = "failed calling webhook"
-NOBODY_ANSWERS = "https://127.0.0.1:1/"
 TOLERATION = keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS
 
 
-def a_configuration(kind: str) -> Any:
-    configuration = deepcopy(manifests.named(kind, "reprieve-webhooks"))
-    configuration["metadata"] = {"name": "reprieve-test-matching"}
-    for webhook in configuration["webhooks"]:
-        webhook |= {"failurePolicy": "Fail", "clientConfig": {"url": NOBODY_ANSWERS}}
-        if webhook["rules"][0]["scope"] == "Cluster":
-            webhook["objectSelector"] = {"matchLabels": OURS}
-        else:
-            narrowed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [NAMESPACE, EXEMPT]}
-            selector = webhook["namespaceSelector"]
-            expressions = selector.get("matchExpressions", [])
-            webhook["namespaceSelector"] = {**selector, "matchExpressions": [*expressions, narrowed]}
-    return configuration
-
-
-CONFIGURATIONS = [a_configuration(f"{what}WebhookConfiguration") for what in ("Mutating", "Validating")]
+CONFIGURATIONS = [
+    narrowed.webhooks(
+        manifests.named(f"{what}WebhookConfiguration", "reprieve-webhooks"),
+        "reprieve-test-matching",
+        [NAMESPACE, EXEMPT],
+        OURS,
+    )
+    for what in ("Mutating", "Validating")
+]
 
 
 @pytest.fixture(scope="module")

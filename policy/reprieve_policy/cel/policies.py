@@ -5,6 +5,18 @@ from reprieve_policy.settings import PolicySettings
 from . import defaults, pods, priority_classes
 from .document import Document
 
+RULES = frozenset(
+    {
+        "preemption-class",
+        "koordinator-labels",
+        "checkpoint",
+        "soft-eviction-mark",
+        "preemption-toleration",
+        "priority-class-default",
+    }
+)
+"""The rules of which the policies say everything that the object and its Namespace tell."""
+
 
 def render(settings: PolicySettings) -> list[Document]:
     """Return them as documents, in the order in which they are written to a file.
