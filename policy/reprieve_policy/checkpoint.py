@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import keys
 from .settings import PolicySettings
@@ -119,14 +119,30 @@ KEYS = (
 _LIMIT = ", the limit set for this cluster"
 
 
-@lru_cache(maxsize=16)
+class _Limits(NamedTuple):
+    """What of the settings a plan depends on: all of them would take ten times as long to look up what was read before."""
+
+    timeout_seconds: int
+    ceiling_seconds: int
+    max_deferral_seconds: int
+
+
 def values(settings: PolicySettings) -> Mapping[str, Value[Any]]:
     """Return what each annotation may say. No right is gained by one: the admin's ceilings bound what it asks for."""
+    return _values(_limits(settings))
+
+
+def _limits(settings: PolicySettings) -> _Limits:
+    return _Limits(settings.checkpoint_timeout_seconds, settings.ceiling_seconds, settings.max_deferral_seconds)
+
+
+@lru_cache(maxsize=16)
+def _values(limits: _Limits) -> Mapping[str, Value[Any]]:
     rows = (
         OneOf(tuple(Strategy)),
         HINT,
-        Duration(settings.ceiling_seconds, _LIMIT),
-        Duration(settings.max_deferral_seconds, _LIMIT),
+        Duration(limits.ceiling_seconds, _LIMIT),
+        Duration(limits.max_deferral_seconds, _LIMIT),
         Duration(),
         OneOf(tuple(Requeue)),
     )
@@ -139,7 +155,7 @@ def parse(annotations: Mapping[str, str], settings: PolicySettings, prefix: str 
     # The pods of one template say the same, so reading is remembered; never what is too long to be right.
     is_short = max(map(len, filter(None, texts)), default=0) <= _MAX_HINT
     read = _read if is_short else _read.__wrapped__
-    return read(texts, settings, prefix)
+    return read(texts, _limits(settings), prefix)
 
 
 def read_leniently(annotations: Mapping[str, str], settings: PolicySettings) -> Plan:
@@ -154,31 +170,37 @@ def read_leniently(annotations: Mapping[str, str], settings: PolicySettings) -> 
 
 def parse_hint(text: str, path: str) -> Hint | Violation:
     """Return the carrier that `text` names."""
+    read = _read_hint if len(text) <= _MAX_HINT else _read_hint.__wrapped__
+    return read(text, path)
+
+
+@lru_cache(maxsize=256)
+def _read_hint(text: str, path: str) -> Hint | Violation:
     match = HINT.parse(text, path)
     return match if isinstance(match, Violation) else _hint(match)
 
 
 @lru_cache(maxsize=256)
-def _read(texts: Sequence[str | None], settings: PolicySettings, prefix: str) -> Plan | tuple[Violation, ...]:
+def _read(texts: Sequence[str | None], limits: _Limits, prefix: str) -> Plan | tuple[Violation, ...]:
     """Read the plan from the texts of `KEYS`, in order."""
-    accepted = values(settings)
+    accepted = _values(limits)
     said = {key: text for key, text in zip(KEYS, texts, strict=True) if text is not None}
     read = {key: accepted[key].parse(text, annotation_path(prefix, key)) for key, text in said.items()}
-    return tuple(value for value in read.values() if isinstance(value, Violation)) or _build(read, settings)
+    return tuple(value for value in read.values() if isinstance(value, Violation)) or _build(read, limits)
 
 
-def _build(read: Mapping[str, object], settings: PolicySettings) -> Plan:
+def _build(read: Mapping[str, object], limits: _Limits) -> Plan:
     hint = read.get(keys.CHECKPOINT_HINT)
     unsaid = Strategy.NONE if hint is None else Strategy.AUTO
     strategy, requeue = read.get(keys.CHECKPOINT, unsaid), read.get(keys.REQUEUE, Requeue.AUTO)
-    timeout = read.get(keys.CHECKPOINT_TIMEOUT, min(settings.checkpoint_timeout_seconds, settings.ceiling_seconds))
-    deferral = read.get(keys.MAX_DEFERRAL, settings.max_deferral_seconds)
+    timeout = read.get(keys.CHECKPOINT_TIMEOUT, min(limits.timeout_seconds, limits.ceiling_seconds))
+    deferral = read.get(keys.MAX_DEFERRAL, limits.max_deferral_seconds)
     estimated = read.get(keys.ESTIMATED_CHECKPOINT_TIME)
     return Plan(
         strategy=Strategy(str(strategy)),
         hint=_hint(hint) if isinstance(hint, re.Match) else AnnotationHint(),
         timeout_seconds=_seconds(timeout),
-        max_deferral_seconds=min(_seconds(deferral), settings.max_deferral_seconds),
+        max_deferral_seconds=min(_seconds(deferral), limits.max_deferral_seconds),
         estimated_seconds=None if estimated is None else _seconds(estimated),
         requeue=Requeue(str(requeue)),
     )

@@ -47,7 +47,7 @@ def _check(view: PodView, facts: Facts) -> Iterator[str]:
 def _check_grace(view: PodView, estimated_seconds: int, save: str, cap_seconds: int) -> Iterator[str]:
     own = view.spec.terminationGracePeriodSeconds
     own_seconds = _GRACE_SECONDS if own is None else own
-    grace_seconds = min(own_seconds, cap_seconds)
+    grace_seconds = max(0, min(own_seconds, cap_seconds))
     if estimated_seconds > grace_seconds:
         capped = "the cap, " if own_seconds > cap_seconds else ""
         path = f"{view.prefix}spec.terminationGracePeriodSeconds"

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from reprieve_policy import checkpoint, contract, eviction, gang, ledger, mark, namespace, settings, toleration
+from reprieve_policy import checkpoint, contract, eviction, gang, ledger, mark, namespace, quota, settings, toleration
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.defaults import decide_defaults
 from reprieve_policy.facts import Facts
@@ -15,6 +15,7 @@ from reprieve_policy.keys import (
     COMPLETION_INDEX,
     DEFAULT_PREEMPTION_CLASS,
     ENFORCEMENT,
+    ESTIMATED_CHECKPOINT_TIME,
     HOME_NAMESPACE,
     KOORDINATOR_SOFT_EVICTION,
     MAX_DEFERRAL,
@@ -23,6 +24,7 @@ from reprieve_policy.keys import (
     PREEMPTIBLE,
     PREEMPTION_CLASS,
     PREEMPTION_PRIORITY_CLASS,
+    QUOTA_NAME,
     SOFT_EVICTION,
     TOLERATION_PREFIX,
     TOLERATION_SECONDS,
@@ -31,19 +33,27 @@ from reprieve_policy.keys import (
 from reprieve_policy.kinds import CUSTOM
 from reprieve_policy.kinds import KINDS as KINDS_BY_NAME
 from reprieve_policy.objects import (
+    Container,
+    ContainerPort,
     GroupTemplate,
     NodeToleration,
     ObjectMeta,
     OwnerReference,
     PodTemplate,
+    Quantities,
+    Requirements,
     Resource,
     Spec,
+    VolumeMount,
 )
+from reprieve_policy.quota import Quotas
+from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE
 from reprieve_testing.texts import is_showable
 
 KEYS = [
     *(PREEMPTION_CLASS, PREEMPTIBLE, CAN_PREEMPT, CHECKPOINT, CHECKPOINT_HINT, CHECKPOINT_TIMEOUT, MAX_DEFERRAL),
-    *(SOFT_EVICTION, KOORDINATOR_SOFT_EVICTION, PREEMPTION_PRIORITY_CLASS, COMPLETION_INDEX),
+    *(SOFT_EVICTION, KOORDINATOR_SOFT_EVICTION, PREEMPTION_PRIORITY_CLASS, COMPLETION_INDEX, QUOTA_NAME),
+    ESTIMATED_CHECKPOINT_TIME,
     *(WORKLOAD_TYPE, ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT),
     *(place.key for place in sorted(gang.PLACES) if place.holder != "spec"),
     TOLERATION_PREFIX + MINIMUM_PREEMPTABLE_PRIORITY,
@@ -58,6 +68,7 @@ TEXTS = [
     *('{"timestamp":"9999-12-31T23:59:59-12:00"}', '{"timestamp":99999999999999999999}', '{"initiator":"\\ud800"}'),
     *('{"deleteOptions":{"gracePeriodSeconds":1e3}}', '{"reason":1,"reason":{}}', "[" * 200 + "]" * 200),
     *("[" * 9000, '{"a":' * 2000, '{"timestamp":' + "[" * 970 + "]" * 970 + "}", '{"state":"saved","path":"\\ud800"}'),
+    *("grpc://:1", "signal://USR1?container=low", "file:///low/x", "file://" + "/x" * 9000, "1e99", "-1m", "1.5Gi"),
     *('{"v":1}', '{"v":1,"slots":{"":{"count":1e9,"first":0}}}', '{"slots":[[]]}', '{"v":1,"id":"","phase":"saved"}'),
 ]
 KINDS = [*KINDS_BY_NAME, CUSTOM]
@@ -79,9 +90,45 @@ def metadata(chance: Random) -> ObjectMeta:
     )
 
 
+def amounts(chance: Random) -> Quantities | None:
+    written = [*TEXTS, 7, -7, 0.5, 1e300, float("inf"), float("nan"), 10**40]
+    names = ["cpu", "", "\n", "\ud800", "x" * 20_480]
+    return chance.choice([None, {chance.choice(names): chance.choice(written) for _ in range(3)}])
+
+
+def a_container(chance: Random) -> Container:
+    mounts = (VolumeMount(mountPath=chance.choice(["", "/", "low", "/low", "/low//"])),)
+    return Container(
+        name=chance.choice(["", "low"]),
+        ports=chance.choice([None, (ContainerPort(containerPort=chance.choice([-1, 0, 1, 8080])),)]),
+        volumeMounts=chance.choice([None, mounts]),
+        resources=chance.choice([None, Requirements(requests=amounts(chance), limits=amounts(chance))]),
+        restartPolicy=chance.choice([None, "Always", ""]),
+    )
+
+
+def a_pods_spec(chance: Random) -> Spec:
+    return Spec(
+        priority=7,
+        terminationGracePeriodSeconds=chance.choice([None, -1, 0, 2**63]),
+        containers=chance.choice([None, (), (a_container(chance), a_container(chance))]),
+        initContainers=chance.choice([None, (a_container(chance),)]),
+        overhead=amounts(chance),
+        replicas=chance.choice([None, -1, 2**31]),
+        min=amounts(chance),
+        max=amounts(chance),
+    )
+
+
+def quotas(chance: Random) -> Quotas:
+    used, least, most = (amounts(chance) or {} for _ in range(3))
+    own = ObjectMeta(name=chance.choice(["low", "\ud800"]), namespace="", annotations=texts(chance))
+    return Quotas([quota.read_leniently(own, least, most, used)])
+
+
 def spec(chance: Random) -> Spec | None:
     template = PodTemplate(
-        metadata=chance.choice([None, metadata(chance)]), spec=chance.choice([None, Spec(priority=7)])
+        metadata=chance.choice([None, metadata(chance)]), spec=chance.choice([None, a_pods_spec(chance)])
     )
     names = chance.choice([None, "", "low", "unknown"])
     groups = chance.choice([None, (), (GroupTemplate(priorityClassName=names, podGroupTemplates=(GroupTemplate(),)),)])
@@ -94,7 +141,7 @@ def spec(chance: Random) -> Spec | None:
         nodeSelector=selector,
         tolerations=tolerations,
     )
-    return chance.choice([None, said])
+    return chance.choice([None, said, a_pods_spec(chance)])
 
 
 def an_object(chance: Random) -> Resource:
@@ -106,7 +153,14 @@ def facts(chance: Random) -> Facts:
     known = [an_object(chance) for _ in range(2)]
     slots = ledger.parse(chance.choice(TEXTS))
     policy = namespace.read_leniently(texts(chance) or {}, texts(chance) or {})
-    return Facts(namespace=policy, priority_classes=dict(zip(("low", "10"), known, strict=True)), owner_ledger=slots)
+    return Facts(
+        namespace=policy,
+        priority_classes=dict(zip(("low", "10"), known, strict=True)),
+        owner_ledger=slots,
+        quotas=quotas(chance),
+        lacking=chance.choice([frozenset(), frozenset({CLAIM_NON_PREEMPTIBLE})]),
+        settings=chance.choice([settings.PolicySettings(), settings.PolicySettings(quota_fit="refuse")]),
+    )
 
 
 def test_any_object_gets_an_answer_in_one_line() -> None:
@@ -115,6 +169,7 @@ def test_any_object_gets_an_answer_in_one_line() -> None:
         resource, old = an_object(chance), chance.choice([None, an_object(chance)])
         known = facts(chance)
         verdict = decide_admission(resource, old, known)
+        assert all(is_showable(warning) for warning in verdict.warnings)
         assert all(is_showable(str(violation)) for violation in verdict.violations)
         assert all(len(str(violation)) < 500 for violation in verdict.violations)
         decide_defaults(resource, old, known)

@@ -44,6 +44,7 @@ CASES = {
     "a grace period of its own that is shorter": Case(
         with_grace(taking("20s"), 10), f"{GRACE}: 10s, cannot hold a 20s save; use a hint"
     ),
+    "less than none is none": Case(with_grace(taking("1s"), -5), f"{GRACE}: 0s, cannot hold a 1s save; use a hint"),
     "no grace at all": Case(with_grace(taking("1s"), 0), f"{GRACE}: 0s, cannot hold a 1s save; use a hint"),
     "a longer one that the admin caps": Case(
         with_grace(taking("1m"), 120), f"{GRACE}: the cap, 30s, cannot hold a 1m save; use a hint"
