@@ -47,6 +47,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "SoftEvictionCompleted": ("Complete", _NORMAL),
     "SoftEvictionUnreadable": ("Read", _WARNING),
     "SoftEvictionWithoutNotice": ("Delete", _WARNING),
+    "GangDiverges": ("Read", _WARNING),
     "WaitingForFinalizers": ("Wait", _WARNING),
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),

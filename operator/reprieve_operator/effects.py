@@ -134,6 +134,12 @@ class Effects:
         body = {"metadata": {**changes, "uid": metadata.uid, "resourceVersion": metadata.resourceVersion}}
         await self._call("patch", lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
 
+    async def write_conditions(self, path: str, metadata: VersionedMeta, conditions: list[Body]) -> None:
+        """Replace the conditions of an object that nobody has changed meanwhile."""
+        precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
+        body = {"metadata": precondition, "status": {"conditions": conditions}}
+        await self._call("patch", lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+
     async def _patch(self, metadata: VersionedMeta, body: Body) -> Pod:
         body["metadata"] |= {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         path = object_path("pods", metadata.namespace, metadata.name)

@@ -57,6 +57,11 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
+        self.diverging_gangs = Gauge(
+            "reprieve_diverging_gangs",
+            "Gangs whose pods do not agree on what they are preempted by",
+            registry=self.registry,
+        )
         self.gated_pods = Gauge("reprieve_gang_gated_pods", "Pods that wait for their gang", registry=self.registry)
         self.policy_is_good = Gauge(
             "reprieve_policy_is_good",

@@ -1,4 +1,4 @@
-"""A slow look at all pods, metadata only: marks that no webhook labelled, states whose label is gone, holds of ours."""
+"""A slow look at all pods, metadata only: marks that no webhook labelled, states whose label is gone, holds of ours, gangs."""
 
 import logging
 
@@ -11,6 +11,7 @@ from reprieve_runtime.paths import object_path
 from . import observe
 from .announce import Announcer, Regarding
 from .effects import Effects
+from .gang_census import GangCensus
 from .keepers import Keepers
 from .pods import Versioned, VersionedMeta
 
@@ -26,11 +27,12 @@ _PAGE = 50
 class Sweep:
     """One term's sweeps; remembers only which unreadable marks it has complained about."""
 
-    def __init__(self, api: Api, effects: Effects, keepers: Keepers, announcer: Announcer) -> None:
+    def __init__(self, api: Api, effects: Effects, keepers: Keepers, announcer: Announcer, census: GangCensus) -> None:
         self._api = api
         self._effects = effects
         self._keepers = keepers
         self._announcer = announcer
+        self._census = census
         self._complained: dict[str, str] = {}
 
     async def run_once(self) -> None:
@@ -39,8 +41,10 @@ class Sweep:
         async for pods, _ in self._api.pages(object_path("pods"), Versioned, metadata_only=True, limit=_PAGE):
             for pod in pods:
                 await self._look(pod.metadata, unreadable)
+                self._census.see(pod.metadata)
         # Those that are gone are forgotten, so that this stays as small as the number of such pods.
         self._complained = unreadable
+        await self._census.finish()
 
     async def _look(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
         if metadata.uid in self._keepers:

@@ -13,6 +13,7 @@ from .announce import Announcer
 from .clock import Clock
 from .effects import Effects
 from .election import Election, NotLeading
+from .gang_census import GangCensus
 from .gatekeeper import Gatekeeper
 from .hints import HintLine
 from .keepers import Keepers
@@ -44,6 +45,7 @@ class Terms:
         self._clock = clock
         self._keepers: Keepers | None = None
         self._gatekeeper: Gatekeeper | None = None
+        self._census: GangCensus | None = None
         self.election = Election(lease_api, settings, clock)
         self._announcer = Announcer(api, settings.holder, metrics, clock)
         self.policy = PolicySource(
@@ -51,6 +53,7 @@ class Terms:
         )
         metrics.leader.set_function(lambda: self.election.is_leading)
         metrics.gated_pods.set_function(lambda: self._gatekeeper.count_held() if self._gatekeeper else 0)
+        metrics.diverging_gangs.set_function(lambda: self._census.count_diverging() if self._census else 0)
         metrics.show_victims(
             lambda: self._keepers.by_phase() if self._keepers else {},
             lambda: self._keepers.stuck() if self._keepers else 0,
@@ -83,9 +86,10 @@ class Terms:
                 tally=Tally(self._announcer, self._metrics),
             )
         )
-        sweep = Sweep(self._api, effects, keepers, self._announcer)
+        census = GangCensus(self._api, effects, self._announcer, self.policy, namespaces, self._clock)
+        sweep = Sweep(self._api, effects, keepers, self._announcer, census)
         gatekeeper = self._make_gatekeeper(effects)
-        self._keepers, self._gatekeeper = keepers, gatekeeper
+        self._keepers, self._gatekeeper, self._census = keepers, gatekeeper, census
         try:
             async with _beside(self._announcer.run(), self._sweep(sweep), gatekeeper.run()):
                 await self._watch(keepers)
@@ -93,7 +97,7 @@ class Terms:
             await keepers.close()
             await line.close()
             await self._announcer.drain(_DRAIN_SECONDS)
-            self._keepers = self._gatekeeper = None
+            self._keepers = self._gatekeeper = self._census = None
 
     def _make_gatekeeper(self, effects: Effects) -> Gatekeeper:
         return Gatekeeper(

@@ -65,6 +65,10 @@ CALLS = {
         *everywhere("batch/jobs", "get patch"),
         *everywhere("apps/statefulsets", "get patch"),
         *everywhere("apps/replicasets", "get patch"),
+        # gang_census.py, pod_groups.py
+        *everywhere("scheduling.k8s.io/priorityclasses", "list"),
+        *everywhere("scheduling.k8s.io/podgroups", "list"),
+        *everywhere("scheduling.k8s.io/podgroups/status", "patch"),
         # announce.py
         *everywhere("events.k8s.io/events", "create"),
         *at_home("configmaps", "list watch", "reprieve-policy"),

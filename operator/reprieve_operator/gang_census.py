@@ -1,0 +1,168 @@
+"""Gangs whose pods do not agree, though admission refuses what it sees: Events, a metric and conditions on native PodGroups.
+
+The sweep shows the metadata of every pod. A namespace whose gangs changed since the last sweep is then read in full, page
+by page: priorities and native groups stand in the spec. What is remembered is a number for each namespace, and a sentence
+for each gang that does not agree.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from reprieve_policy import gang, keys, roll_call
+from reprieve_policy.facts import Facts
+from reprieve_policy.namespace import OFF
+from reprieve_policy.objects import PodView, Resource, Spec, annotations_of, labels_of, pod_views
+from reprieve_policy.roll_call import Entry, RollCall
+from reprieve_runtime.api import Api
+from reprieve_runtime.paths import object_path
+
+from .announce import Announcer, Regarding
+from .clock import Clock
+from .effects import Effects
+from .namespace_policies import NamespacePolicies
+from .pod_groups import PodGroup, PodGroups
+from .pods import VersionedMeta
+from .policy_source import PolicySource
+
+_PAGE = 50
+"""Pods asked for at once: a page is in memory whole."""
+_ENDED = frozenset({"Succeeded", "Failed"})
+_TRAITS = frozenset({keys.PREEMPTIBLE, keys.CAN_PREEMPT, keys.PREEMPTION_CLASS, keys.PREEMPTION_PRIORITY_CLASS})
+_READ = _TRAITS | {place.key for place in gang.PLACES}
+_WORDS: Mapping[str, str] = {
+    "preemptible": "preemptible",
+    "can_preempt": "can-preempt",
+    "preemption_class": "class",
+    "priority": "priority",
+    "preemption_priority": "preemption priority",
+    "min_available": "min-available",
+    "size": "size",
+}
+
+_GangKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Status:
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pod(Resource):
+    status: _Status = field(default_factory=_Status)
+
+
+@dataclass(slots=True)
+class _Marks:
+    """What a namespace's pods say, folded into two numbers that don't depend on their order."""
+
+    of_gangs: int = 0
+    of_all: int = 0
+    has_gangs: bool = False
+
+
+class GangCensus:
+    """One term's counts."""
+
+    def __init__(
+        self,
+        api: Api,
+        effects: Effects,
+        announcer: Announcer,
+        policy: PolicySource,
+        namespaces: NamespacePolicies,
+        clock: Clock,
+    ) -> None:
+        self._api = api
+        self._announcer = announcer
+        self._policy = policy
+        self._namespaces = namespaces
+        self._groups = PodGroups(api, effects, clock)
+        self._seen: dict[str, _Marks] = {}
+        self._read: dict[str, int] = {}
+        self._complaints: dict[_GangKey, str] = {}
+
+    def count_diverging(self) -> int:
+        """Return how many gangs did not agree when their namespace was last read."""
+        return len(self._complaints)
+
+    def see(self, metadata: VersionedMeta) -> None:
+        """Take in the metadata of one pod of this sweep."""
+        marks = self._seen.setdefault(metadata.namespace or "", _Marks())
+        view = PodView("", labels_of(metadata), annotations_of(metadata), Spec(), is_template=False)
+        said = [item for part in (view.labels, view.annotations) for item in part.items() if item[0] in _READ]
+        mark = hash((metadata.uid, metadata.deletionTimestamp is None, *sorted(said)))
+        marks.of_all ^= mark
+        if roll_call.has_part(view):
+            marks.of_gangs ^= mark
+            marks.has_gangs = True
+
+    async def finish(self) -> None:
+        """Read the namespaces whose gangs changed, after all pods of a sweep were seen; raises `ApiError`."""
+        seen, self._seen = self._seen, {}
+        groups = await self._groups.by_namespace()
+        marks = {
+            name: None if self._namespaces.of(name).enforcement == OFF else _mark(found, groups.get(name, ()))
+            for name, found in seen.items()
+        }
+        changed = {name: mark for name, mark in marks.items() if mark is not None and self._read.get(name) != mark}
+        # What is gone is forgotten, so that this stays as small as what is there.
+        self._read = {name: mark for name, mark in self._read.items() if marks.get(name) == mark}
+        self._complaints = {key: text for key, text in self._complaints.items() if marks.get(key[0]) is not None}
+        facts = Facts(settings=self._policy.current, priority_classes=await self._priority_classes() if changed else {})
+        for name, mark in changed.items():
+            if await self._read_namespace(name, groups.get(name, ()), facts):
+                self._read[name] = mark
+
+    async def _priority_classes(self) -> Mapping[str, Resource]:
+        pages = self._api.pages(object_path("priorityclasses"), Resource)
+        return {found.metadata.name or "": found async for page, _ in pages for found in page}
+
+    async def _read_namespace(self, name: str, groups: Sequence[PodGroup], facts: Facts) -> bool:
+        """Report what is found, and return whether all of it is said."""
+        facts = replace(facts, namespace=self._namespaces.of(name))
+        call: RollCall[Regarding] = RollCall(
+            {group.metadata.name or "": group.spec.priority for group in groups if group.spec.priority is not None}
+        )
+        async for pods, _ in self._api.pages(object_path("pods", name), _Pod, limit=_PAGE):
+            for pod in pods:
+                _take(call, pod, facts)
+        self._report(name, call)
+        entries = [(group, call.gangs.get(("", group.metadata.name or ""))) for group in groups]
+        shown = [await self._groups.show(group, entry.misfits if entry else 0) for group, entry in entries]
+        return all(shown)
+
+    def _report(self, namespace: str, call: RollCall[Regarding]) -> None:
+        found = {(namespace, *key): entry for key, entry in call.gangs.items() if entry.witness is not None}
+        told = {key: text for key, text in self._complaints.items() if key[0] == namespace}
+        for key in told.keys() - found.keys():
+            del self._complaints[key]
+        for key, entry in found.items():
+            self._complaints[key] = text = _complaint(entry)
+            if told.get(key) != text and entry.witness is not None:
+                self._announcer.announce(entry.witness, "GangDiverges", text)
+
+
+def _mark(marks: _Marks, groups: Sequence[PodGroup]) -> int | None:
+    """Return what changes when a namespace has to be read again; `None` where it has no gangs."""
+    if groups:
+        return hash((marks.of_all, *sorted(group.metadata.uid or "" for group in groups)))
+    return marks.of_gangs if marks.has_gangs else None
+
+
+def _take(call: RollCall[Regarding], pod: _Pod, facts: Facts) -> None:
+    if pod.metadata.deletionTimestamp is not None or pod.status.phase in _ENDED:
+        return
+    metadata = pod.metadata
+    who = Regarding("Pod", metadata.namespace or "", metadata.name or "", metadata.uid or "")
+    # In a list, items don't say their kind.
+    for view in pod_views(replace(pod, kind="Pod")):
+        call.take(who, view, facts)
+
+
+def _complaint(entry: Entry[Any]) -> str:
+    what = ", ".join(words for name, words in _WORDS.items() if name in entry.differing)
+    return (
+        f'differs from other pods of gang "{entry.gang.name}" in {what}; a gang is preempted as a whole or not at all'
+    )

@@ -1,0 +1,176 @@
+"""A gang's pods agree: what the webhooks see is refused, also after a restart; what they admit, the operator tells.
+
+A cluster of its own: the native types have to be switched on. Both programs run with the rights of their ServiceAccounts.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from realcluster import install
+from realcluster.kubectl import Done
+from realcluster.programs import WEBHOOKS, Place, Programs
+from reprieve_policy import keys
+from reprieve_testing.cluster import Program, wait_for
+from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
+from reprieve_testing.people import until_answered
+
+pytestmark = pytest.mark.cluster
+
+NATIVE_GROUPS = ("--feature-gates", "GenericWorkload=true", "--runtime-config", "scheduling.k8s.io/v1beta1=true")
+CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"
+WARNED = "gangs-warned"
+
+
+@dataclass
+class Ours:
+    """A cluster, and the webhooks of it."""
+
+    cluster: OwnCluster
+    programs: Programs
+
+    def create(self, document: Any, namespace: str = NAMESPACE) -> Done:
+        return self.cluster.kubectl.run("create", "-n", namespace, "-f", "-", stdin=json.dumps(document))
+
+    def delete(self, name: str, namespace: str = NAMESPACE) -> None:
+        self.cluster.kubectl.read("delete", "pod", name, "-n", namespace, "--grace-period=0", "--force")
+
+    def restart_webhooks(self) -> None:
+        self.programs.stop(WEBHOOKS)
+        self.programs.start(WEBHOOKS)
+        self.programs.wait_until_ready(WEBHOOKS)
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Ours]:
+    with own_cluster("test-gangs", "--kwok-nodes", 0, *NATIVE_GROUPS) as cluster:
+        port = cluster.cluster.port("webhooks")
+        install.install(cluster.kubectl, install.LOCAL, port)
+        flags = ["--listen-address", "127.0.0.1", "--listen-port", port, "--serving-ips", "127.0.0.1"]
+        place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
+        programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
+        cluster.kubectl.apply(a_namespace(WARNED, "warn"), a_priority_class("low", 100), a_priority_class("high", 900))
+        cluster.kubectl.run("create", "serviceaccount", "default", "-n", WARNED)
+        made = Ours(cluster, programs)
+        programs.start(WEBHOOKS)
+        try:
+            programs.wait_until_ready(WEBHOOKS)
+            until_answered("denied", lambda: made.create(a_pod("probe", "none", preemption_class="x")))
+            yield made
+        finally:
+            programs.stop(WEBHOOKS)
+            cluster.stop_programs()
+
+
+@pytest.fixture
+def operator(ours: Ours) -> Iterator[Program]:
+    program = ours.cluster.start_operator()
+    program.wait_leading()
+    yield program
+    assert program.stop() == 0
+
+
+def an_object(api_version: str, kind: str, name: str, **fields: Any) -> Any:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **fields}
+
+
+def a_namespace(name: str, enforcement: str) -> Any:
+    made = an_object("v1", "Namespace", name)
+    made["metadata"]["annotations"] = {keys.ENFORCEMENT: enforcement}
+    return made
+
+
+def a_priority_class(name: str, value: int) -> Any:
+    return an_object("scheduling.k8s.io/v1", "PriorityClass", name, value=value)
+
+
+def a_pod(name: str, gang: str, *, preemption_class: str = "4", key: str = keys.POD_GROUP, **spec: Any) -> Any:
+    containers = [{"name": "main", "image": "none"}]
+    made = an_object("v1", "Pod", name, spec={"schedulerName": "nobody", "containers": containers, **spec})
+    made["metadata"]["labels"] = {keys.PREEMPTION_CLASS: preemption_class}
+    if gang:
+        part = "annotations" if key == keys.KOORDINATOR_GANG else "labels"
+        made["metadata"].setdefault(part, {})[key] = gang
+    return made
+
+
+def refused(done: Done, value: str, theirs: str, gang: str) -> bool:
+    said = f'{CLASS}: Invalid value: "{value}": must be "{theirs}", as in the rest of gang "{gang}"'
+    return done.status != 0 and said in done.stderr
+
+
+def test_the_second_pod_of_a_gang_is_as_the_first_also_after_a_restart(ours: Ours) -> None:
+    assert ours.create(a_pod("first", "train")).status == 0
+    assert refused(ours.create(a_pod("other", "train", preemption_class="5")), "5", "4", "train")
+    ours.restart_webhooks()
+    until_answered("created", lambda: ours.create(a_pod("another-gangs", "infer", preemption_class="5")))
+    assert refused(ours.create(a_pod("other", "train", preemption_class="5")), "5", "4", "train")
+    assert ours.create(a_pod("second", "train")).status == 0
+
+
+def test_a_gang_that_only_an_annotation_names_is_known_by_the_pods_that_were_admitted(ours: Ours) -> None:
+    key = keys.KOORDINATOR_GANG
+    assert ours.create(a_pod("k-first", "k", key=key)).status == 0
+    assert refused(ours.create(a_pod("k-other", "k", key=key, preemption_class="5")), "5", "4", "k")
+    ours.delete("k-first")
+    anew = a_pod("k-other", "k", key=key, preemption_class="5")
+    wait_for("the gang made anew", lambda: ours.create(anew).status == 0)
+    assert refused(ours.create(a_pod("k-first", "k", key=key)), "4", "5", "k")
+
+
+def test_a_priority_is_compared_too(ours: Ours) -> None:
+    assert ours.create(a_pod("p-first", "p", priorityClassName="low")).status == 0
+    done = ours.create(a_pod("p-other", "p", priorityClassName="high"))
+    assert 'spec.priority: Invalid value: "900": must be "100", as in the rest of gang "p"' in done.stderr
+
+
+def test_a_gang_of_which_much_is_in_flight_keeps_one_call(ours: Ours) -> None:
+    pods = {"apiVersion": "v1", "kind": "List", "items": [a_pod(f"many-{number}", "many") for number in range(30)]}
+    before = lookups(ours)
+    assert ours.create(pods).status == 0
+    assert lookups(ours) - before == 1
+
+
+def lookups(ours: Ours) -> float:
+    lines = ours.programs.read(WEBHOOKS, "/metrics").splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("reprieve_gang_lookups_total{"))
+
+
+def test_where_it_is_only_warned_of_the_operator_tells_of_it(ours: Ours, operator: Program) -> None:
+    assert ours.create(a_pod("first", "w"), WARNED).status == 0
+    done = ours.create(a_pod("other", "w", preemption_class="5"), WARNED)
+    assert done.status == 0
+    assert 'must be "4", as in the rest of gang "w"' in done.stderr
+    event = wait_for("the Event", lambda: told(ours, "GangDiverges"))
+    assert event["regarding"]["name"] in ("first", "other")
+    assert event["note"].startswith('differs from other pods of gang "w" in class')
+    wait_for("the metric", lambda: operator.metric("reprieve_diverging_gangs") == 1)
+    ours.delete("other", WARNED)
+    wait_for("agreement", lambda: operator.metric("reprieve_diverging_gangs") == 0)
+
+
+def told(ours: Ours, reason: str) -> Any:
+    events = ours.cluster.kubectl.get("events.v1.events.k8s.io", "-n", WARNED)["items"]
+    return next((event for event in events if event["reason"] == reason), None)
+
+
+def test_a_native_group_says_whether_its_pods_have_its_priority(ours: Ours, operator: Program) -> None:
+    spec = {"schedulingPolicy": {"basic": {}}, "priorityClassName": "low"}
+    assert ours.create(an_object("scheduling.k8s.io/v1beta1", "PodGroup", "native", spec=spec)).status == 0
+    group = {"schedulingGroup": {"podGroupName": "native"}}
+    assert ours.create(a_pod("n-first", "", priorityClassName="high", **group)).status == 0
+    condition = wait_for("the condition", lambda: the_condition(ours, "True"))
+    assert condition["reason"] == "PodsOfAnotherPriority"
+    assert condition["message"] == "pods of another priority than the group's 100: 1"
+    ours.delete("n-first")
+    assert wait_for("agreement", lambda: the_condition(ours, "False"))["reason"] == "PodsMatch"
+    assert operator.metric("reprieve_leader") == 1
+
+
+def the_condition(ours: Ours, status: str) -> Any:
+    group = ours.cluster.kubectl.get("podgroups.v1beta1.scheduling.k8s.io", "native", "-n", NAMESPACE)
+    conditions = group.get("status", {}).get("conditions", [])
+    return next((c for c in conditions if (c["type"], c["status"]) == ("PodsNotMatchingPriority", status)), None)
