@@ -328,12 +328,17 @@ def test_our_gate_on_a_pod_that_waits_for_nobody_is_taken_away(gated: Gated) -> 
     gated.wait_pods("running", 1, runs)
 
 
-def test_nobody_takes_the_label_from_a_pod_that_is_held(gated: Gated) -> None:
+def test_no_pod_is_held_without_the_label_by_which_it_is_found(gated: Gated) -> None:
     gated.allow_pods(3)
     gated.create(a_job())
     name = gated.wait_pods("held", 3, is_held)[0]["metadata"]["name"]
     refused = gated.cluster.kubectl.run("label", "pod", name, "-n", gated.namespace, f"{GANG_GATE_LABEL}-")
     assert refused.status != 0
     assert "nothing would ever release the pod" in refused.output
+    stop(gated.world.programs)
+    without = gated.cluster.kubectl.run(
+        "create", "-n", gated.namespace, "--dry-run=server", "-f", "-", stdin=json.dumps(a_pod("alone", gates=[OURS]))
+    )
+    assert "nothing would ever release the pod" in without.output, "without a webhook, no label is added"
     freed = json.dumps({"metadata": {"labels": {GANG_GATE_LABEL: None}}, "spec": {"schedulingGates": []}})
     gated.cluster.kubectl.read("patch", "pod", name, "-n", gated.namespace, "--type=merge", "-p", freed)
