@@ -305,6 +305,16 @@ def test_a_stateful_set_that_makes_its_pods_at_once_waits_for_all(gated: Gated) 
     gated.wait_pods("running", 3, runs)
 
 
+def test_a_rollout_that_makes_another_gang_of_the_pods_goes_on_one_by_one(gated: Gated) -> None:
+    gated.create(a_stateful_set("Parallel"))
+    gated.wait_pods("running", 3, runs)
+    renamed = {"spec": {"template": {"metadata": {"labels": {POD_GROUP: "renamed"}}}}}
+    gated.cluster.kubectl.read(
+        "patch", "statefulset", "set", "-n", gated.namespace, "--type=merge", "-p", json.dumps(renamed)
+    )
+    gated.wait_pods("running", 3, runs, f"{POD_GROUP}=renamed")
+
+
 def test_one_pod_that_cannot_be_changed_does_not_keep_the_others_and_is_tried_again(gated: Gated) -> None:
     gated.allow_pods(2)
     gated.create(a_stateful_set("Parallel"))

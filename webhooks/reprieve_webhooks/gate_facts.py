@@ -16,8 +16,6 @@ _LOG = logging.getLogger(__name__)
 
 ALONE = 1
 """What an owner makes at once of which nothing is known: its pods do not wait."""
-_OWNER_SECONDS = 10.0
-"""For all pods of an owner's burst. One that is scaled meanwhile is judged as it was, and the gate's limit covers it."""
 
 
 class GateFacts:
@@ -33,9 +31,8 @@ class GateFacts:
             forget=self._presence.forget,
             params={"fieldSelector": f"metadata.name={lease}"},
         )
-        self._owners = Lookups(
-            api, gate.Owner, timeout_seconds=lookup_timeout_seconds, remembered_seconds=_OWNER_SECONDS
-        )
+        # Remembered for a second: long enough for a burst of pods, and no longer than a StatefulSet's rollout takes to begin.
+        self._owners = Lookups(api, gate.Owner, timeout_seconds=lookup_timeout_seconds)
 
     @property
     def operator_is_there(self) -> bool:
