@@ -5,7 +5,6 @@ its checkpoint annotations) is its author's, and what a replacement was told on 
 """
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ from reprieve_policy import keys, timestamp
 from reprieve_policy.ledger import OWNERS
 from reprieve_policy.objects import ObjectMeta, annotations_of, labels_of
 from reprieve_runtime.api import STRATEGIC_MERGE_PATCH, Api, ApiError, PartialObject
+from reprieve_runtime.lease import Lease
 from reprieve_runtime.paths import object_path
 
 from .connection import CANNOT, Target, cluster_options, describe, run
@@ -28,18 +28,6 @@ _SKEW = timedelta(seconds=30)
 """What this machine's clock may be off by from the operator's."""
 
 Patch = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LeaseSpec:
-    holderIdentity: str | None = None  # noqa: N815 - the API's own names
-    leaseDurationSeconds: int | None = None  # noqa: N815
-    renewTime: str | None = None  # noqa: N815
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lease:
-    spec: _LeaseSpec = field(default_factory=_LeaseSpec)
 
 
 @click.command(short_help="Remove every trace before uninstalling.")
@@ -104,7 +92,7 @@ async def _clean(api: Api, *, target: Target, lease: str, is_dry_run: bool, forc
 async def _holder(api: Api, lease: str) -> str:
     """Return who leads now, empty where nobody does."""
     try:
-        spec = (await api.get(lease, _Lease)).spec
+        spec = (await api.get(lease, Lease)).spec
     except ApiError as error:
         if error.status != _NOT_FOUND:
             raise

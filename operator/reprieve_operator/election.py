@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - the Lease's field names are the API's own
 """Which replica acts: a Lease, held, renewed, lost, released.
 
 The official client's election is not used: it writes local time as UTC, does not survive a refused connection, and
@@ -10,17 +9,16 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from reprieve_policy import timestamp
 from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.lease import Lease
 from reprieve_runtime.paths import object_path
 
 from .clock import Clock, Instant
-from .pods import VersionedMeta
 from .settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
@@ -30,25 +28,6 @@ _RELEASE_SECONDS = 2.0
 
 class NotLeading(Exception):  # noqa: N818 - a state, not an error
     """This replica's lease is over, or may be: nothing may be written."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseSpec:
-    """As coordination.k8s.io/v1 has it."""
-
-    holderIdentity: str | None = None
-    leaseDurationSeconds: int | None = None
-    acquireTime: str | None = None
-    renewTime: str | None = None
-    leaseTransitions: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """The object that replicas compete for."""
-
-    metadata: VersionedMeta = field(default_factory=VersionedMeta)
-    spec: LeaseSpec = field(default_factory=LeaseSpec)
 
 
 class Election:

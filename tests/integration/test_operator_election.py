@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.election import Election, Lease, NotLeading
+from reprieve_operator.election import Election, NotLeading
 from reprieve_operator.settings import OperatorSettings
 from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.lease import Lease
 
 SETTINGS = OperatorSettings(identity="a", retry_period_seconds=0.01)
 PAST_DEADLINE = SETTINGS.renew_deadline_seconds + 1

@@ -1,6 +1,7 @@
 """Whether an operator is there, by what is seen of its Lease: no clock is compared with another machine's."""
 
-from reprieve_webhooks.presence import Lease, LeaseSpec, Presence
+from reprieve_runtime.lease import Lease, LeaseSpec
+from reprieve_webhooks.presence import Presence
 
 
 class Watched:

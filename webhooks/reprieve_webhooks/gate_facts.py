@@ -6,11 +6,12 @@ from reprieve_policy import gate
 from reprieve_policy.ledger import OWNERS
 from reprieve_policy.objects import Resource, controller_of
 from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.lease import Lease
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.reflector import Reflector
 
 from .lookups import Lookups
-from .presence import Lease, Presence
+from .presence import Presence
 
 _LOG = logging.getLogger(__name__)
 

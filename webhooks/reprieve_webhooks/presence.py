@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - the Lease's field names are the API's own
 """Whether an operator is there: what its Lease says, as far as anybody can tell who only watches it.
 
 As in the operator's own election, no clock is compared with another machine's: a renewal counts from when it was seen. A
@@ -7,30 +6,12 @@ Lease that was there before us tells nothing until it is renewed, which a leader
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from reprieve_policy.objects import ObjectMeta
+from reprieve_runtime.lease import Lease, LeaseSpec
 from reprieve_runtime.reflector import Key
 
 _MAX_SECONDS = 60
 """A longer lease than this would let pods wait for an operator that is long gone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseSpec:
-    """As coordination.k8s.io/v1 has it."""
-
-    holderIdentity: str | None = None
-    leaseDurationSeconds: int | None = None
-    renewTime: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """The object that the operator's replicas compete for."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: LeaseSpec = field(default_factory=LeaseSpec)
 
 
 class Presence:
