@@ -17,7 +17,7 @@ from .subjects import Subject
 from .unreadable import Unreadable
 
 FORMATS = {"text": "text", "json": "document", "sarif": "sarif", "github": "github"}
-_POLICY_KINDS = ("PriorityClass", "Namespace", "ConfigMap")
+_POLICY_KINDS = ("PriorityClass", "Namespace", "ElasticQuota", "ConfigMap")
 
 
 class _Object(NamedTuple):
@@ -36,8 +36,8 @@ _Item = _Object | Finding
     "--policy",
     metavar="DIR",
     multiple=True,
-    help="A folder with the cluster's PriorityClasses, Namespaces and ConfigMap reprieve-policy, all of them; without it, "
-    "what an object refers to may be in the cluster.",
+    help="A folder with all PriorityClasses, Namespaces and ElasticQuotas of the cluster, and its ConfigMap reprieve-policy; "
+    "without it, what an object refers to may be in the cluster.",
 )
 @click.option("-n", "--namespace", default="", help="The namespace of objects that name none.")
 @click.option("-o", "--output", type=click.Choice(list(FORMATS)), default="text", show_default=True)

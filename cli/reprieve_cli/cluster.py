@@ -1,8 +1,9 @@
 """What `audit` reads of a cluster: which kinds it serves, the facts that rules need, and objects, a page at a time."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -13,12 +14,16 @@ from reprieve_policy.kinds import ServedKind
 from reprieve_policy.namespace import ENFORCE, NamespacePolicy
 from reprieve_policy.objects import ObjectMeta, Resource, annotations_of, labels_of
 from reprieve_policy.settings import PolicySettings
+from reprieve_policy.template_kinds import TemplateKinds
+from reprieve_runtime import templates
 from reprieve_runtime.api import Api, ApiError, PartialObject
+
+T = TypeVar("T")
 
 PAGE = 250
 """Objects asked for at once. What a page has is forgotten before the next one is read."""
 
-_NOT_FOUND, _FORBIDDEN, _GONE = 404, 403, 410
+_UNREACHABLE, _FORBIDDEN, _NOT_FOUND, _GONE = 0, 403, 404, 410
 _METADATA_IS_ENOUGH = frozenset({"Namespace"})
 """Kinds whose rules read nothing else. All others have a template, a spec or a value that is judged."""
 
@@ -34,6 +39,8 @@ class Collection(NamedTuple):
 
     kind: str
     path: str
+    template_paths: tuple[str, ...] = ()
+    """Where the pod templates of another project's kind stand; empty for the kinds that are read by their form."""
 
 
 @dataclass(slots=True)
@@ -64,6 +71,7 @@ class ClusterReader:
         self._api = api
         self._namespace = in_namespace
         self._tell = tell
+        self._within = f"/namespaces/{quote(in_namespace, safe='')}" if in_namespace else ""
 
     async def known(self) -> Known:
         """Read the facts that rules need."""
@@ -90,19 +98,31 @@ class ClusterReader:
                     yield found
 
     async def _find(self, row: ServedKind) -> Collection | None:
-        within = f"/namespaces/{quote(self._namespace, safe='')}" if self._namespace else ""
         for version in row.versions:
             base = f"/apis/{row.group}/{version}" if row.group else f"/api/{version}"
-            if row.resource in await self._served(base):
-                return Collection(row.kind, f"{base}{within}/{row.resource}")
+            if row.kind in await self._served(base):
+                return Collection(row.kind, f"{base}{self._within}/{row.resource}")
         return None
+
+    async def listed(self, kinds: TemplateKinds) -> AsyncIterator[Collection]:
+        """Yield where the kinds of other projects are served, at the version that their group prefers."""
+        for row in kinds.rows:
+            for version in await self._preferred(row.group):
+                base = f"/apis/{version}"
+                resource = (await self._served(base)).get(row.kind)
+                if resource is not None:
+                    yield Collection(row.kind, f"{base}{self._within}/{resource}", row.paths)
 
     async def pages(self, collection: Collection) -> AsyncIterator[list[Resource]]:
         """Yield the objects of a collection."""
         metadata_only = collection.kind in _METADATA_IS_ENOUGH
         selector = _POLICY_SELECTOR if collection.kind == "ConfigMap" else {}
-        async for page in self._pages(collection.path, selector, metadata_only=metadata_only):
-            yield [replace(found, kind=collection.kind) for found in page]
+        if collection.template_paths:
+            read = partial(_read_templates, collection.template_paths)
+        else:
+            read = partial(_read_as, collection.kind)
+        async for page in self._pages(collection.path, selector, read, metadata_only=metadata_only):
+            yield page
 
     async def _namespaces(self) -> AsyncIterator[Resource]:
         """Yield the Namespaces, or the one that was asked for: whoever may read only that need not see the others."""
@@ -114,46 +134,82 @@ class ClusterReader:
         try:
             yield await self._api.get(path, Resource)
         except ApiError as error:
-            self._tell(f"{path}: {_reason(error)}")
+            self._tell_of(path, error)
             if error.status == _FORBIDDEN:
                 yield Resource(metadata=ObjectMeta(name=self._namespace))
 
-    async def _served(self, base: str) -> frozenset[str]:
+    async def _preferred(self, group: str) -> tuple[str, ...]:
+        """Return the group's preferred version with the group, nothing where it is not served."""
+        found = await self._look(f"/apis/{group}", _Group)
+        return () if found is None else (found.preferredVersion.groupVersion,)
+
+    async def _served(self, base: str) -> Mapping[str, str]:
+        """Return what is served in a version, by kind; subresources are none."""
+        found = await self._look(base, _Resources)
+        resources = () if found is None else found.resources
+        return {resource.kind: resource.name for resource in resources if "/" not in resource.name}
+
+    async def _look(self, path: str, decode_as: type[T]) -> T | None:
         try:
-            found = await self._api.get(base, _Resources)
+            return await self._api.get(path, decode_as)
         except ApiError as error:
             if error.status != _NOT_FOUND:
-                self._tell(f"{base}: {_reason(error)}")
-            return frozenset()
-        return frozenset(resource.name for resource in found.resources)
+                self._tell_of(path, error)
+            return None
 
     async def _objects(
         self, path: str, params: dict[str, str], *, metadata_only: bool = False
     ) -> AsyncIterator[Resource]:
-        async for page in self._pages(path, params, metadata_only=metadata_only):
+        async for page in self._pages(path, params, partial(_read_as, ""), metadata_only=metadata_only):
             for found in page:
                 yield found
 
-    async def _pages(self, path: str, params: dict[str, str], *, metadata_only: bool) -> AsyncIterator[list[Resource]]:
+    async def _pages(
+        self, path: str, params: dict[str, str], read: Callable[[msgspec.Raw], Resource], *, metadata_only: bool
+    ) -> AsyncIterator[list[Resource]]:
         try:
             pages = self._api.pages(path, msgspec.Raw, params=params, metadata_only=metadata_only, limit=PAGE)
             async for page, _ in pages:
-                yield [found for text in page if (found := self._decode(path, text))]
+                yield [found for text in page if (found := self._decoded(path, text, read))]
         except ApiError as error:
-            self._tell(f"{path}: {_reason(error)}")
+            self._tell_of(path, error)
 
-    def _decode(self, path: str, text: msgspec.Raw) -> Resource | None:
-        """Return one object; of a custom resource without a schema, anything may be stored."""
+    def _tell_of(self, path: str, error: ApiError) -> None:
+        """Say what could not be read; where nothing answers, there is nothing else to read."""
+        if error.status == _UNREACHABLE:
+            raise error
+        self._tell(f"{path}: {_reason(error)}")
+
+    def _decoded(self, path: str, text: msgspec.Raw, read: Callable[[msgspec.Raw], Resource]) -> Resource | None:
+        """Return one object; in a custom resource without a schema, anything may be stored."""
         try:
-            return msgspec.json.decode(text, type=Resource)
+            return read(text)
         except msgspec.ValidationError as error:
             metadata = msgspec.json.decode(text, type=PartialObject).metadata
             self._tell(f"{path}: {metadata.namespace}/{metadata.name}: {error}")
             return None
 
 
+def _read_as(kind: str, text: msgspec.Raw) -> Resource:
+    """Read an object of a list, where it does not say what it is."""
+    return replace(msgspec.json.decode(text, type=Resource), kind=kind)
+
+
+def _read_templates(paths: Sequence[str], text: msgspec.Raw) -> Resource:
+    return templates.read(msgspec.json.decode(text), paths)
+
+
 class _Resource(msgspec.Struct):
     name: str
+    kind: str
+
+
+class _Version(msgspec.Struct):
+    groupVersion: str  # noqa: N815 - the API's own name
+
+
+class _Group(msgspec.Struct):
+    preferredVersion: _Version  # noqa: N815 - the API's own name
 
 
 class _Resources(msgspec.Struct):

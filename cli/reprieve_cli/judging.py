@@ -14,15 +14,15 @@ from . import places
 from .documents import Document
 from .finding import Finding, Level
 from .knowledge import EXEMPT, POLICY_MAP, Gap, Gaps, Knowledge
-from .subjects import Subject, resource_of
+from .subjects import Subject, resolve
 
 
 def judge(subject: Subject, document: Document, knowledge: Knowledge) -> list[Finding]:
     """Return what is wrong with one object, in the order of its lines."""
+    subject = resolve(subject, knowledge.settings.template_kinds)
     found = [_violation(violation) for violation in subject.violations]
-    resource = resource_of(subject, knowledge.settings.template_kinds)
-    if resource is not None and _is_reviewed(subject):
-        found += _judge_by_rules(subject._replace(resource=resource), resource, knowledge)
+    if subject.resource is not None and _is_reviewed(subject):
+        found += _judge_by_rules(subject, subject.resource, knowledge)
     placed = (each.at(document.file, document.line_of(each.path), subject.name) for each in found)
     return sorted(placed, key=attrgetter("line"))
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from reprieve_policy import defence, namespace, settings
+from reprieve_policy import defence, namespace, quota, settings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kinds import KINDS
 from reprieve_policy.namespace import NamespacePolicy
-from reprieve_policy.objects import ObjectMeta, Resource, annotations_of, labels_of
+from reprieve_policy.objects import ObjectMeta, Resource, Spec, annotations_of, labels_of
 from reprieve_policy.preemption_class import HIGHEST, LOWEST, ClassSet
+from reprieve_policy.quota import Quotas
 from reprieve_policy.settings import PolicySettings
 
 from .finding import ObjectName
@@ -61,6 +62,8 @@ class Knowledge:
     settings: PolicySettings = field(default_factory=PolicySettings)
     namespaces: dict[str, NamespacePolicy] = field(default_factory=dict)
     priority_classes: dict[str, Resource] = field(default_factory=lambda: dict(_BUILT_IN))
+    quotas: Quotas = field(default_factory=Quotas)
+    """What they promise; nothing is used of them yet."""
 
     def learn(self, subject: Subject) -> None:
         """Take an object's word for what the cluster will be like."""
@@ -72,6 +75,9 @@ class Knowledge:
             self.namespaces[name] = namespace.read_leniently(labels_of(metadata), annotations_of(metadata))
         elif resource.kind == "PriorityClass":
             self.priority_classes[name] = resource
+        elif resource.kind == "ElasticQuota":
+            spec = resource.spec or Spec()
+            self.quotas.put(quota.read_leniently(metadata, spec.min or {}, spec.max or {}, {}))
         elif subject.name == POLICY_MAP:
             parsed = settings.parse(resource.data or {})
             self.settings = parsed if isinstance(parsed, PolicySettings) else self.settings
@@ -95,7 +101,13 @@ class Knowledge:
         return self._facts(policy, _Seen(classes, {}, stand_in))
 
     def _facts(self, policy: NamespacePolicy, classes: Mapping[str, Resource]) -> Facts:
-        return Facts(settings=self.settings, namespace=policy, priority_classes=classes, is_offline=True)
+        return Facts(
+            settings=self.settings,
+            namespace=policy,
+            priority_classes=classes,
+            quotas=self.quotas,
+            is_offline=True,
+        )
 
     def _policy_of(self, subject: Subject, gaps: Gaps) -> NamespacePolicy | None:
         row = KINDS.get(subject.name.kind)

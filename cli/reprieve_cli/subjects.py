@@ -1,7 +1,7 @@
 """A mapping from a file as what rules judge: a `Resource`, and what is wrong with its form."""
 
 import re
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,32 +40,41 @@ class Subject(NamedTuple):
 
 
 def build(document: dict[str, Any], namespace: str = "") -> Subject:
-    """Return the subject that an object is; what is no text where a text must be is made one, after it was told.
-
-    `namespace` is where an object goes that names none.
-    """
+    """Return the subject that an object is; `namespace` is where it goes if it names none."""
     name = _name_of(document, namespace)
-    if not kinds.is_served_as(name.kind, str(document["apiVersion"]).rpartition("/")[0]):
+    metadata = document.get("metadata")
+    if name.namespace and isinstance(metadata, dict):
+        metadata.setdefault("namespace", name.namespace)
+    row = kinds.KINDS.get(name.kind)
+    if row is None or row.group != _group_of(document):
         return Subject(name, foreign=document)
-    violations = form.check_form(document)
-    for _, metadata in form.metadata_in(document):
-        _make_texts(metadata)
+    violations = _mend(document, (row.template.removesuffix("."),) if row.template else ())
     try:
         return Subject(name, _converted(document), violations)
     except msgspec.ValidationError as error:
         return Subject(name, violations=(*violations, _violation(str(error))))
 
 
-def resource_of(subject: Subject, listed: TemplateKinds) -> Resource | None:
-    """Return what rules judge: the resource, or of a kind that is listed, its pod templates."""
-    if subject.foreign is None:
-        return subject.resource
-    group, _, _ = str(subject.foreign["apiVersion"]).rpartition("/")
-    paths = listed.paths_of(group, subject.name.kind)
-    if not paths:
-        return None
-    found = templates.read(subject.foreign, paths)
-    return replace(found, metadata=replace(found.metadata, namespace=subject.name.namespace or None))
+def resolve(subject: Subject, listed: TemplateKinds) -> Subject:
+    """Return the subject; of a kind of another project that is listed, with its pod templates for rules to judge."""
+    document = subject.foreign
+    paths = listed.paths_of(_group_of(document), subject.name.kind) if document is not None else ()
+    if document is None or not paths:
+        return subject
+    violations = _mend(document, paths)
+    return Subject(subject.name, templates.read(document, paths), violations)
+
+
+def _mend(document: dict[str, Any], paths: Sequence[str]) -> tuple[Violation, ...]:
+    """Make texts of what is none where a text must be, and return what was wrong: the rest is then judged too."""
+    violations = form.check_form(document, paths)
+    for _, metadata in form.metadata_in(document, paths):
+        _make_texts(metadata)
+    return violations
+
+
+def _group_of(document: dict[str, Any]) -> str:
+    return str(document["apiVersion"]).rpartition("/")[0]
 
 
 def _name_of(document: dict[str, Any], namespace: str) -> ObjectName:

@@ -5,9 +5,9 @@ before any webhook is asked (or refused, by a client that asks for strict valida
 text, is refused as not decodable. So they are found where manifests are read, by the same words.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from .kinds import KINDS
+from .template_kinds import find_templates
 from .text import show
 from .verdict import Kind, Violation, quote
 
@@ -20,19 +20,18 @@ _MAPS = ("labels", "annotations")
 _SLIPS = {"label": "labels", "annotation": "annotations", "Labels": "labels", "Annotations": "annotations"}
 
 
-def check_form(document: Document) -> tuple[Violation, ...]:
-    """Return the slips in the metadata of an object and of the pod template in it."""
-    return tuple(found for prefix, metadata in metadata_in(document) for found in _check_metadata(metadata, prefix))
+def check_form(document: Document, paths: Sequence[str]) -> tuple[Violation, ...]:
+    """Return the slips in the metadata of an object and of the pod templates at `paths` in it."""
+    found = metadata_in(document, paths)
+    return tuple(violation for prefix, metadata in found for violation in _check_metadata(metadata, prefix))
 
 
-def metadata_in(document: Document) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the metadata of an object, and of the pod template in it, each with its prefix."""
-    row = KINDS.get(str(document.get("kind")))
-    prefixes = ("", row.template) if row is not None and row.template else ("",)
-    for prefix in prefixes:
-        found = _inside(document, f"{prefix}metadata")
-        if isinstance(found, Mapping):
-            yield prefix, found
+def metadata_in(document: Document, paths: Sequence[str]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the metadata of an object and of the pod templates at `paths` in it, each with its prefix."""
+    for prefix, holder in (("", document), *find_templates(document, paths)):
+        metadata = holder.get("metadata")
+        if isinstance(metadata, Mapping):
+            yield prefix, metadata
 
 
 def _check_metadata(metadata: Mapping[str, object], prefix: str) -> Iterator[Violation]:
@@ -56,12 +55,3 @@ def _check_map(value: object, path: str) -> Iterator[Violation]:
             shown = show(text)
             detail = "must be a text" if isinstance(text, dict | list) else f"must be a text: {quote(shown)}"
             yield Violation(f"{path}[{key}]", Kind.INVALID, shown, detail, RULE)
-
-
-def _inside(document: Document, path: str) -> object:
-    found: object = document
-    for step in path.split("."):
-        if not isinstance(found, Mapping):
-            return None
-        found = found.get(step)
-    return found

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster import ClusterHandle, wait_for
 from reprieve_testing.people import RBAC, cluster_binding
 
 pytestmark = pytest.mark.cluster
@@ -184,18 +184,72 @@ def test_the_rights_that_are_documented_are_enough_and_less_is_said(cluster: Clu
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_cluster_or_namespace_that_is_not_there_is_one_sentence_and_2(cluster: ClusterHandle, tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there_is_one_sentence_and_2(cluster: ClusterHandle, tmp_path: Path) -> None:
     config = json.loads(cluster.cluster.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     away = tmp_path / "away"
     away.write_text(json.dumps(config))
-    for words in ((away,), (tmp_path / "none",), (cluster.cluster.kubeconfig, "--context", "none"),
-                  (cluster.cluster.kubeconfig, "-n", "none"), (cluster.cluster.kubeconfig, "-n", "../pods")):  # fmt: skip
+    for words in ((away,), (tmp_path / "none",), (cluster.cluster.kubeconfig, "--context", "none")):
         done = audit(*words)
-        assert done.returncode == 2, words
-        assert done.stderr.startswith("unreadable: "), words
+        assert (done.returncode, done.stdout) == (2, ""), words
         assert "Traceback" not in done.stderr, words
-        assert done.stdout.startswith("0 objects checked"), words
+    assert audit(away).stderr.startswith("reprieve: no answer from the API server: ")
+
+
+@pytest.mark.parametrize("namespace", ["none", "../pods", "a/b", "%2e%2e"])
+def test_a_namespace_that_is_not_there_is_one_sentence_and_2(cluster: ClusterHandle, namespace: str) -> None:
+    done = audit(cluster.cluster.kubeconfig, "-n", namespace)
+    assert done.returncode == 2
+    assert done.stderr.startswith("unreadable: /api/v1/namespaces/")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout.startswith("0 objects checked")
+
+
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "jobsets.jobset.x-k8s.io"},
+    "spec": {
+        "group": "jobset.x-k8s.io",
+        "names": {"kind": "JobSet", "plural": "jobsets"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1alpha2",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+def test_kinds_of_other_projects_are_judged_where_they_are_served(cluster: ClusterHandle, team: str) -> None:
+    name = str(CRD["metadata"]["name"])  # type: ignore[index]  # a dict of dicts
+    is_new = cluster.kubectl.find("crd", name) is None
+    cluster.kubectl.apply(CRD)
+    try:
+        cluster.kubectl.read("wait", "crd", name, "--for=condition=Established")
+        spec = {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": template(**{CLASS: "11"})}}}]}
+        document = {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "set"},
+            "spec": spec,
+        }
+        wait_for(
+            "a JobSet",
+            lambda: not cluster.kubectl.run("apply", "-n", team, "-f", "-", stdin=json.dumps(document)).status,
+        )
+        (found,) = findings(cluster.cluster.kubeconfig, "-n", team)
+    finally:
+        if is_new:
+            cluster.kubectl.read("delete", "crd", name)
+    assert (found["object"]["kind"], found["path"]) == (
+        "JobSet",
+        f"spec.replicatedJobs[0].template.spec.template.{LABEL}",
+    )
 
 
 def test_a_context_of_the_kubeconfig_is_taken(cluster: ClusterHandle, team: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from reprieve_cli import audit
 from reprieve_operator.settings import OperatorSettings
 from reprieve_policy import rights
+from reprieve_policy.template_kinds import WELL_KNOWN
 from reprieve_testing import manifests
 from reprieve_webhooks.settings import Settings
 
@@ -145,6 +146,7 @@ def test_who_makes_pods_from_checked_templates_may_claim_the_class_in_them_and_n
 def test_an_audit_may_read_every_kind_that_it_judges_and_write_nothing() -> None:
     role = {"roleRef": {"kind": "ClusterRole", "name": "reprieve:audit"}, "metadata": {}}
     judged = {f"{row.group}/{row.resource}" if row.group else row.resource for row in audit.ROWS}
+    judged |= {f"{row.group}/{row.kind.lower()}s" for row in WELL_KNOWN.rows}
     named = {"configmaps": WEBHOOKS.policy_config_map}
     assert set(_rights_in(role)) == {
         right for name in judged for right in everywhere(name, "get list", named.get(name, ""))

@@ -392,6 +392,52 @@ def test_the_clusters_default_priority_class_counts(tmp_path: Path) -> None:
     assert "not judged" not in run(write(tmp_path, "b.yaml", known)).output
 
 
+JOBSET = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: set, namespace: team}
+spec:
+  replicatedJobs:
+  - name: leader
+    template: {spec: {template: {metadata: {labels: {reprieve.dev/preemption-class: "4"}}}}}
+  - name: worker
+    template:
+      spec:
+        template:
+          metadata:
+            labels:
+              reprieve.dev/preemption-class: 11
+"""
+
+
+def test_kinds_of_other_projects_are_judged_by_their_templates(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", JOBSET)
+    place = f"{path}:14: error: JobSet team/set: spec.replicatedJobs[1].template.spec.template.{LABEL}: Invalid value: "
+    assert [line.removeprefix(place) for line in run(path).lines] == [
+        '"11": must be a text: "11" [form]',
+        '"11": must be between 0 and 10 [preemption-class]',
+    ]
+
+
+def test_a_job_that_never_fits_into_its_quota_is_warned_of(tmp_path: Path) -> None:
+    quota = (
+        "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n"
+        "metadata: {name: team, namespace: team}\nspec: {min: {cpu: 1}, max: {cpu: 2}}\n---\n"
+    )
+    text = pod(labels='{quota.scheduling.koordinator.sh/preemptible: "true"}') + (
+        "spec:\n  containers:\n  - {name: main, resources: {requests: {cpu: 3}}}\n"
+    )
+    path = write(tmp_path, "a.yaml", quota + text)
+    assert any(line.endswith("[quota-fit]") for line in run(path).lines)
+    assert run("--strict", path).status == 1
+
+
+def test_what_is_in_the_policys_folder_and_among_the_files_is_checked_once(tmp_path: Path) -> None:
+    write(tmp_path, "policy/all.yaml", CLASSES + "---\n" + BAD)
+    document = run(tmp_path / "policy", "--policy", tmp_path / "policy", "-o", "json").document
+    assert document["summary"] == {"files": 1, "objects": 3, "violations": 1, "warnings": 0, "unreadable": 0}
+
+
 def test_json_output_is_one_document(tmp_path: Path) -> None:
     path = write(tmp_path, "a.yaml", f"{BAD}---\na: [\n---\n{CLASS_8}")
     document = run(path, "-o", "json").document

@@ -21,16 +21,15 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"kind": "Deployment", "metadata": {}, "spec": {"template": {"metadata": {"label": {}}}}},
         ["spec.template.metadata.label: " + DROPPED.format("labels")],
     ),
-    "in the template of a CronJob's Job": (
-        {"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"metadata": {"Labels": {}}}}}}},
-        ["spec.jobTemplate.spec.template.metadata.Labels: " + DROPPED.format("labels")],
-    ),
-    "a template where the kind has none": (
-        {"kind": "PriorityClass", "spec": {"template": {"metadata": {"label": {}}}}},
-        [],
-    ),
     "a template that is no mapping": ({"kind": "Job", "spec": {"template": "x"}}, []),
     "a spec that is no mapping": ({"kind": "Job", "spec": []}, []),
+    "in each of several templates": (
+        {"spec": {"tasks": [{"metadata": {"label": {}}}, {"metadata": {}}, {"metadata": {"Annotations": {}}}]}},
+        [
+            "spec.tasks[0].metadata.label: " + DROPPED.format("labels"),
+            "spec.tasks[2].metadata.Annotations: " + DROPPED.format("annotations"),
+        ],
+    ),
     "a class that is a number": (
         {"kind": "Pod", "metadata": {"labels": {"reprieve.dev/preemption-class": 4}}},
         ['metadata.labels[reprieve.dev/preemption-class]: Invalid value: "4": must be a text: "4"'],
@@ -60,6 +59,6 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("sentence", CASES)
 def test_what_is_dropped_or_refused_before_admission_is_said(sentence: str) -> None:
     document, said = CASES[sentence]
-    violations = form.check_form(document)
+    violations = form.check_form(document, ("spec.template", "spec.tasks[*]"))
     assert [str(violation) for violation in violations] == said
     assert {violation.rule for violation in violations} <= {form.RULE}
