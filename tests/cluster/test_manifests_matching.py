@@ -93,6 +93,7 @@ CALLED_FOR = {
     "a toleration, which belongs on a PriorityClass": ("pod", "old", {"annotations": {TOLERATION: "60"}}),
     "a gang": ("pod", "old", {"labels": {keys.POD_GROUP: "train"}}),
     "a gang's size": ("pod", "old", {"annotations": {keys.KOORDINATOR_MIN_AVAILABLE: "2"}}),
+    "a quota": ("pod", "old", {"labels": {keys.QUOTA_NAME: "gpu"}}),
     "a mark in Koordinator's dialect": ("pod", "old", MARK),
     "a mark, through the status": ("pod", "old", MARK, STATUS),
     "a namespace's policy": ("namespace", NAMESPACE, {"annotations": {keys.WORKLOAD_TYPE: "service"}}),

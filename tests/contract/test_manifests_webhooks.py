@@ -158,6 +158,14 @@ def test_a_native_workload_or_group_is_reviewed_where_it_says_what_it_is_defende
         assert (rule["apiGroups"], tuple(rule["apiVersions"])) == ([row.group], row.versions)
 
 
+def test_an_elastic_quota_of_either_project_is_reviewed_where_its_bounds_change() -> None:
+    found, row = webhook(VALIDATING, "elasticquotas"), KINDS["ElasticQuota"]
+    (rule,) = found["rules"]
+    assert rule["apiGroups"] == [row.group, row.other_group]
+    assert (tuple(rule["apiVersions"]), rule["resources"]) == (row.versions, [row.resource])
+    assert "object.?spec != oldObject.?spec" in conditions(found)
+
+
 def test_of_configmaps_only_the_policy_is_reviewed_and_never_its_deletion() -> None:
     found = webhook(VALIDATING, "policy")
     (rule,) = found["rules"]

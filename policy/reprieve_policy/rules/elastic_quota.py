@@ -1,7 +1,7 @@
 """An ElasticQuota promises no more than it allows: for every resource, `min` is at most `max`, and neither is negative.
 
 Checked: each quantity of `spec.min` and `spec.max` can be read and is not negative; where both name a resource, the `min` is
-not above the `max`. A resource that `max` does not name has no upper limit.
+not above the `max`. A resource that `max` does not name has no upper limit. Koordinator's and scheduler-plugins' quotas alike.
 
 Why: `min` is what non-preemptible pods may use, `max` what all may use together. A `min` above the `max` promises what the
 scheduler then denies, and its pods wait for ever.

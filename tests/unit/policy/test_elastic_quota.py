@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from reprieve_policy import kinds
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import ObjectMeta, Quantities, Resource, Spec
@@ -83,3 +84,9 @@ def test_a_quota_promises_no_more_than_it_allows(case: Case) -> None:
 
 def test_a_quota_without_a_spec_is_admitted() -> None:
     assert decide_admission(Resource(kind="ElasticQuota"), None, Facts()).is_silent
+
+
+@pytest.mark.parametrize("group", ["scheduling.sigs.k8s.io", "scheduling.x-k8s.io"])
+def test_the_quotas_of_both_projects_are_meant(group: str) -> None:
+    assert kinds.is_served_as("ElasticQuota", group)
+    assert not kinds.is_served_as("ElasticQuota", f"{group}.example.com")
