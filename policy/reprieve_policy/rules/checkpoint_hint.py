@@ -31,10 +31,10 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     violations: list[Violation] = []
     warnings: list[str] = []
     for view in pod_views(resource):
-        path, hint = annotation_path(view.prefix, CHECKPOINT_HINT), _hint(view)
+        hint = _hint(view)
         if hint is None:
             continue
-        missing = _missing_half(hint, view.spec)
+        path, missing = annotation_path(view.prefix, CHECKPOINT_HINT), _missing_half(hint, view.spec)
         if missing:
             violations.append(Violation(path, Kind.INVALID, view.annotations[CHECKPOINT_HINT], missing))
         if type(hint) not in DELIVERED:
