@@ -12,7 +12,7 @@ from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import Container, ContainerPort, ObjectMeta, PodTemplate, Requirements, Resource, Spec
 from reprieve_policy.quota import Quotas
-from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE
+from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE, CLAIM_SENSITIVE
 from reprieve_policy.rules import RULES
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.traits import Traits
@@ -149,6 +149,9 @@ CASES = {
     "a class that the namespace does not allow": Case(in_class("8")),
     "class 10 where the list lacks it": Case(in_class("10"), facts=Facts(namespace=LISTED)),
     "class 10, offline": Case(in_class("10"), facts=Facts(is_offline=True)),
+    "class 10 in a template that the guard does not find": Case(
+        builders.a_pod().in_class(10).with_hint().in_listed_kind(), facts=Facts(lacking=frozenset({CLAIM_SENSITIVE}))
+    ),
     "another class than 10 where workloads are sensitive": Case(in_class("3"), facts=Facts(namespace=SENSITIVE)),
     "a class raised": Case(in_class("5"), in_class("2")),
     "a long value is shortened and stays one line": Case(in_class("x\n" + "y" * 100)),

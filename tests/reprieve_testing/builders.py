@@ -12,6 +12,7 @@ from typing import Self
 
 from reprieve_policy import keys
 from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.kinds import CUSTOM
 from reprieve_policy.objects import (
     Affinity,
     Container,
@@ -29,6 +30,7 @@ from reprieve_policy.objects import (
     Resource,
     SchedulingGroup,
     Spec,
+    TemplatedResource,
 )
 from reprieve_policy.quota import Quota
 
@@ -153,6 +155,15 @@ class PodBuilder(_Builder):
             spec = Spec(jobTemplate=JobTemplate(spec=spec))
         metadata = ObjectMeta(name="workload", namespace=self.resource.metadata.namespace)
         return Resource(kind=kind, metadata=metadata, spec=spec)
+
+    def in_listed_kind(self) -> Resource:
+        """Return an object of another project's kind that makes pods like this one."""
+        metadata = self.resource.metadata
+        template = PodTemplate(metadata=metadata, spec=replace(self.resource.spec or Spec(), priority=None))
+        made = (("spec.jobs[0].template.", template),)
+        return TemplatedResource(
+            kind=CUSTOM, metadata=ObjectMeta(name="w", namespace=metadata.namespace), templates=made
+        )
 
     def _with_spec(self, **fields: object) -> Self:
         spec = replace(self.resource.spec or Spec(), **fields)  # type: ignore[arg-type]  # named by this module only

@@ -9,13 +9,17 @@ from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.objects import Resource
+from reprieve_policy.preemption_class import ClassSet
 from reprieve_policy.quota import Quotas
-from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE
+from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE, CLAIM_SENSITIVE
 from reprieve_policy.settings import PolicySettings
+from reprieve_policy.verdict import Kind
 from reprieve_testing.builders import a_pod, a_quota
 
 PATH = "metadata.labels[quota.scheduling.koordinator.sh/preemptible]"
 NEEDS = 'Forbidden: needs an ElasticQuota with a min, or verb "claim" on nonpreemptiblepods.reprieve.dev, cluster-wide'
+CLASS = "metadata.labels[reprieve.dev/preemption-class]"
+OF_TEN = 'class 10 needs verb "claim-sensitive" on preemptionclasses.reprieve.dev, cluster-wide'
 CLAIMING, MODEST = a_pod().labelled(keys.PREEMPTIBLE, "false"), a_pod().labelled(keys.PREEMPTIBLE, "true")
 BOUNDED = Facts(quotas=Quotas([replace(a_quota("team", "team"), least={"cpu": 1})]))
 UNBOUNDED = Facts(quotas=Quotas([replace(a_quota("team", "team"), most={"cpu": 1})]))
@@ -93,3 +97,34 @@ def test_offline_where_nobody_can_be_asked_it_is_said(case: Case) -> None:
 def test_what_is_said_offline_fits_into_a_line() -> None:
     (warning,) = decide_admission(CLAIMING.in_template_of("CronJob"), None, Facts(is_offline=True)).warnings
     assert len(warning) < 120
+
+
+TEN, NINE = a_pod().in_class(10).in_listed_kind(), a_pod().in_class(9).in_listed_kind()
+SENSITIVE = NamespacePolicy(workload_type="sensitive", allowed_classes=ClassSet(frozenset({10})))
+GIVING_TEN = NamespacePolicy(default_class=10, allowed_classes=ClassSet(frozenset({10})))
+CLAIMS_OF_TEN = {
+    "class 10 in a template that the guard does not find": (TEN, None, NamespacePolicy(), True),
+    "class 9 there": (NINE, None, NamespacePolicy(), False),
+    "class 10 newly": (TEN, NINE, NamespacePolicy(), True),
+    "class 10 as before": (TEN, TEN, NamespacePolicy(), False),
+    "class 10 where workloads are sensitive": (TEN, None, SENSITIVE, False),
+    "class 10 where the Namespace gives it": (TEN, None, GIVING_TEN, False),
+    "class 10 of a pod, which is the guard's to ask for": (
+        a_pod().in_class(10).build(),
+        None,
+        NamespacePolicy(),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("resource", "old", "policy", "needs"), CLAIMS_OF_TEN.values(), ids=CLAIMS_OF_TEN)
+def test_whoever_lacks_the_right_may_not_claim(
+    resource: Resource, old: Resource | None, policy: NamespacePolicy, *, needs: bool
+) -> None:
+    facts = Facts(namespace=policy)
+    needed = rights.needed(resource, old, facts)
+    assert needed == ({CLAIM_SENSITIVE} if needs else set())
+    verdict = decide_admission(resource, old, replace(facts, lacking=needed))
+    said = [str(violation) for violation in verdict.violations if violation.kind is Kind.FORBIDDEN]
+    assert said == ([f"spec.jobs[0].template.{CLASS}: Forbidden: {OF_TEN}"] if needs else [])

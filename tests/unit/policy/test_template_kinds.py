@@ -2,10 +2,9 @@
 
 import pytest
 
-from reprieve_policy import kinds, settings, template_kinds
+from reprieve_policy import settings, template_kinds
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
-from reprieve_policy.objects import ObjectMeta, PodTemplate, TemplatedResource
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.template_kinds import WELL_KNOWN, TemplateKinds
 from reprieve_policy.verdict import Violation
@@ -123,12 +122,9 @@ def test_of_an_object_without_end_only_so_much_is_read() -> None:
 
 
 def test_a_template_of_a_listed_kind_is_judged_like_any_and_named_by_its_whole_path() -> None:
-    pod = a_pod().in_class(11).build()
-    template = PodTemplate(metadata=ObjectMeta(labels=pod.metadata.labels))
-    resource = TemplatedResource(kind=kinds.CUSTOM, templates=(("spec.trials[0].template.", template),))
-    (found,) = decide_admission(resource, None, Facts()).violations
+    (found,) = decide_admission(a_pod().in_class(11).in_listed_kind(), None, Facts()).violations
     assert str(found) == (
-        "spec.trials[0].template.metadata.labels[reprieve.dev/preemption-class]: "
+        "spec.jobs[0].template.metadata.labels[reprieve.dev/preemption-class]: "
         'Invalid value: "11": must be between 0 and 10'
     )
 
