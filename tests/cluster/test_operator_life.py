@@ -160,10 +160,12 @@ def test_koordinators_annotation_is_found_by_the_sweep_and_its_removal_cancels(
 @pytest.mark.usefixtures("operator")
 def test_an_unreadable_mark_evicts_nobody_and_is_said_once(cluster: ClusterHandle, namespace: str) -> None:
     cluster.create_pod(namespace, "odd", annotations={KOORDINATOR: "{soon"})
-    cluster.create_pod(namespace, "witness", annotations={KOORDINATOR: "true"})
+    cluster.create_pod(namespace, "witness")
+    cluster.annotate(namespace, "witness", f"{KOORDINATOR}=true")
     wait_for("Event", lambda: "SoftEvictionUnreadable" in cluster.event_reasons(namespace, "odd"))
     cluster.wait_gone(namespace, "witness")
-    cluster.create_pod(namespace, "witness-2", annotations={KOORDINATOR: "true"})
+    cluster.create_pod(namespace, "witness-2")
+    cluster.annotate(namespace, "witness-2", f"{KOORDINATOR}=true")
     cluster.wait_gone(namespace, "witness-2")
     assert cluster.event_reasons(namespace, "odd") == ["SoftEvictionUnreadable"]
     pod = cluster.pod(namespace, "odd")
