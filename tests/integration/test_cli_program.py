@@ -1,0 +1,98 @@
+"""`reprieve` as a program: its status, its pipes, and what it shows on a terminal and nowhere else."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reprieve_testing.checking import pod, write
+
+PROGRAM = Path(sys.executable).with_name("reprieve")
+PLUGIN = Path(sys.executable).with_name("kubectl-reprieve")
+BAD = pod(labels='{reprieve.dev/preemption-class: "11"}')
+SECONDS = 60
+RED = "\x1b[31m"
+
+
+def run(*words: object, program: Path = PROGRAM, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program, *words], input=stdin, capture_output=True, text=True, timeout=SECONDS, check=False
+    )  # fmt: skip
+
+
+def on_a_terminal(*words: object, **environment: str) -> str:
+    """Run it with a terminal as its standard output; return what that shows."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+        env={**os.environ, "TERM": "xterm", **environment},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    while chunk := _read(ours):
+        shown += chunk
+    os.close(ours)
+    assert process.wait(SECONDS) == 1
+    return shown.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # The other end was closed.
+        return b""
+
+
+@pytest.mark.parametrize("program", [PROGRAM, PLUGIN])
+def test_it_checks_what_is_piped_into_it_under_both_names(program: Path) -> None:
+    done = run("check", "-", program=program, stdin=BAD)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("stdin:6: error: Pod team/p: ")
+
+
+def test_the_plugin_calls_itself_as_kubectl_users_do() -> None:
+    assert run("check", program=PLUGIN).stderr.startswith("Usage: kubectl reprieve check ")
+
+
+@pytest.mark.parametrize("words", [("check",), ("check", "-o", "xml", "-"), ("chek",), ("check", "--nonsense")])
+def test_bad_usage_is_2_and_a_sentence(words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert "Usage: reprieve" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_colours_are_on_a_terminal_unless_somebody_does_not_want_them(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", BAD)
+    assert RED in on_a_terminal("check", path)
+    assert RED not in on_a_terminal("check", path, NO_COLOR="1")
+    assert "\x1b" not in run("check", path).stdout
+
+
+def test_an_interrupted_check_does_not_look_like_one_that_found_a_violation() -> None:
+    process = subprocess.Popen([PROGRAM, "check", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    with process:
+        assert process.stdin is not None
+        # More than a pipe holds: once it is written, the program is reading, so its own handling is in force.
+        process.stdin.write("# comment\n" * 100_000)
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert "Traceback" not in told
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", f"{BAD}---\n" * 2000)
+    with subprocess.Popen([PROGRAM, "check", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        told = process.stderr.read()
+    assert told == b""
