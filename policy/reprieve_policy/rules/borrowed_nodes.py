@@ -26,7 +26,7 @@ from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check where the pod, or the pods of the template, ask to run."""
     home = resource.metadata.namespace
-    paths = [path for view in pod_views(resource) for path in _check_view(view, home, facts)]
+    paths = [path for view in pod_views(resource) if _may_ask(view.spec) for path in _check_view(view, home, facts)]
     if not paths:
         return SILENT
     if facts.settings.non_preemptible_on_borrowed_nodes == WARN:
@@ -34,7 +34,15 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     return Verdict(violations=tuple(Violation(path, Kind.FORBIDDEN, None, _DETAIL) for path in paths))
 
 
+_TAINTS = ("", HOME_NAMESPACE)
+"""A toleration without a key and with `Exists` tolerates every taint, this one too."""
 _DETAIL = "a non-preemptible workload may not run on nodes that another namespace lent"
+
+
+def _may_ask(spec: Spec) -> bool:
+    """Tell at once, of nearly every pod, that it does not: all have the two tolerations that the API server gives them."""
+    tolerated = any(found.key in _TAINTS for found in spec.tolerations or ())
+    return tolerated or spec.nodeSelector is not None or spec.affinity is not None
 
 
 def _check_view(view: PodView, home: str | None, facts: Facts) -> Iterator[str]:
@@ -81,9 +89,8 @@ def _names_other(requirement: NodeRequirement, home: str | None) -> bool:
 
 
 def _tolerates_other(toleration: NodeToleration, home: str | None) -> bool:
-    """A toleration without a key and with `Exists` tolerates every taint, this one too."""
     if toleration.operator == "Exists":
-        return toleration.key in ("", HOME_NAMESPACE)
+        return toleration.key in _TAINTS
     return toleration.key == HOME_NAMESPACE and _is_other(toleration.value, home)
 
 

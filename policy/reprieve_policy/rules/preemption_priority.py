@@ -29,6 +29,8 @@ from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check the annotation against every priority that it is for."""
+    if resource.kind == "Pod" and defence.named_by(resource) is None and (old is None or defence.named_by(old) is None):
+        return SILENT  # Nearly every pod; its own PriorityClass the API server has checked.
     found = [said for claim in defence.claims(resource) for said in _check_claim(claim, facts)]
     if old is not None and resource.kind in _FIXED and defence.named_by(resource) != defence.named_by(old):
         path = annotation_path("", PREEMPTION_PRIORITY_CLASS)
@@ -45,8 +47,6 @@ _FIXED = frozenset({"Pod", "PodGroup", "Workload"})
 
 
 def _check_claim(claim: Claim, facts: Facts) -> Iterator[Violation | str]:
-    if claim.defence is None and claim.spec.priority is not None:
-        return  # Nearly every pod.
     own_class = known.priority_class_named(claim.spec.priorityClassName, facts)
     priority = _priority(claim.spec, own_class)
     if priority is None:
