@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -35,7 +36,7 @@ _RAW: dict[str, bytes] = {
 }
 _NAMED = re.compile(rb'"@raw ([^@]*)@"')
 
-SCALARS: tuple[Any, ...] = (
+VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2**31 - 1, 2**31, -(2**31) - 1, 2**63, 2**64, -(2**64), 10**400),
     *(0.5, -0.0, 1e308, 5e-324, math.nan, math.inf, -math.inf),
     *("", " ", "x", "0", "11", "-1", "1h", "10m", "9" * 5000, "x" * 300, "x" * 100_000, "[" * 50_000),
@@ -49,12 +50,15 @@ SCALARS: tuple[Any, ...] = (
 
 def hostile(rng: Random) -> Any:
     """Return any value at all."""
-    return raw(rng.choice(tuple(_RAW))) if rng.random() < 0.15 else rng.choice(SCALARS)
+    if rng.random() < 0.15:
+        return raw(rng.choice(tuple(_RAW)))
+    # Without the copy, what one case does to a list would be done to it in all that follow.
+    return deepcopy(rng.choice(VALUES))
 
 
 def text(rng: Random) -> str:
     """Return a text, mostly a strange one."""
-    return rng.choice([value for value in SCALARS if isinstance(value, str)])
+    return rng.choice([value for value in VALUES if isinstance(value, str)])
 
 
 def raw(name: str) -> str:

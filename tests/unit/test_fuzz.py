@@ -36,6 +36,17 @@ def test_cases_differ_and_many_of_them_are_still_json() -> None:
     assert 150 < len(readable) < 350
 
 
+def test_no_case_changes_what_another_is_made_of() -> None:
+    rng, before = Random(3), repr(values.VALUES)
+    drawn = [values.hostile(rng) for _ in range(1000)]
+    for value in drawn:
+        if isinstance(value, dict | list):
+            value.clear()
+
+    assert any(isinstance(value, dict) for value in drawn)
+    assert repr(values.VALUES) == before
+
+
 def test_what_no_encoder_writes_is_written_all_the_same() -> None:
     written = values.encode({"a": values.raw("not UTF-8"), "b": 1, f"b{values.TWICE}": 2})
 
