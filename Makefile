@@ -69,6 +69,10 @@ bench-webhooks: setup ## this server beside controller-runtime and Go's net/http
 bench-check: setup ## reprieve check on 10,000 documents, on one core: seconds and memory
 	@$(BIN)/python -m bench.checks
 
+.PHONY: bench-admission
+bench-admission: setup binaries ## what the webhooks and the CEL overlay add to a pod's creation, on a real API server
+	@$(BIN)/python -m bench.admission
+
 .PHONY: fuzz
 fuzz: setup ## hostile reviews and clients against the admission server (SEED=7 BUDGET=100000, or BUDGET=90s)
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(ONLY),--only $(ONLY))

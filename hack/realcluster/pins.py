@@ -75,13 +75,14 @@ BINARIES: dict[str, Binary] = {
     "bench-controller-runtime": _bench("controllerruntime", 150),
     "bench-net-http": _bench("nethttp", 5),
     "bench-load": _bench("load", 5),
+    "bench-create": _bench("create", 5),
 }
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "control-plane": ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"),
     "node": ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "cni-bridge", "cni-host-local", "pause"),
     "scheduler-plugins": ("kube-scheduler-plugins",),
-    "bench": ("bench-controller-runtime", "bench-net-http", "bench-load"),
+    "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
 }
 GROUPS["all"] = tuple(dict.fromkeys(name for group in tuple(GROUPS.values()) for name in group))
 

@@ -1,9 +1,10 @@
 // Command controllerruntime is an admission webhook as a Go project starts out today: controller-runtime's own server,
-// decoder and handler, one rule and nothing else. It is what Reprieve's server is compared with.
+// decoder and handlers, one rule and one default and nothing else. It is what Reprieve's server is compared with.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"log"
@@ -20,12 +21,37 @@ import (
 )
 
 const (
-	label   = "reprieve.dev/preemption-class"
-	highest = 10
+	label        = "reprieve.dev/preemption-class"
+	highest      = 10
+	defaultClass = "4"
 )
 
 type handler struct {
 	decoder admission.Decoder
+}
+
+type defaulter struct {
+	decoder admission.Decoder
+}
+
+// Handle gives a pod without a preemption class the default one.
+func (d defaulter) Handle(_ context.Context, request admission.Request) admission.Response {
+	var pod corev1.Pod
+	if err := d.decoder.Decode(request, &pod); err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	if _, found := pod.Labels[label]; found {
+		return admission.Allowed("")
+	}
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	pod.Labels[label] = defaultClass
+	changed, err := json.Marshal(&pod)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	return admission.PatchResponseFromRaw(request.Object.Raw, changed)
 }
 
 // Handle refuses a pod whose preemption class is not 0 to 10.
@@ -45,7 +71,8 @@ func (h handler) Handle(_ context.Context, request admission.Request) admission.
 }
 
 func main() {
-	port := flag.Int("port", 0, "port on 127.0.0.1")
+	host := flag.String("host", "127.0.0.1", "address to listen on")
+	port := flag.Int("port", 0, "port to listen on")
 	certDir := flag.String("cert-dir", "", "folder with tls.crt and tls.key")
 	flag.Parse()
 
@@ -54,8 +81,10 @@ func main() {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		log.Fatal(err)
 	}
-	server := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: *port, CertDir: *certDir})
-	server.Register("/validate", &webhook.Admission{Handler: handler{decoder: admission.NewDecoder(scheme)}})
+	server := webhook.NewServer(webhook.Options{Host: *host, Port: *port, CertDir: *certDir})
+	decoder := admission.NewDecoder(scheme)
+	server.Register("/validate", &webhook.Admission{Handler: handler{decoder: decoder}})
+	server.Register("/mutate", &webhook.Admission{Handler: defaulter{decoder: decoder}})
 	if err := server.Start(signals.SetupSignalHandler()); err != nil {
 		log.Fatal(err)
 	}
