@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from reprieve_cli.knowledge import EXEMPT
+from reprieve_testing import manifests
 from reprieve_testing.checking import run
 
 ROOT = Path(__file__).parents[2]
@@ -31,3 +33,11 @@ def test_every_option_and_gauge_is_documented() -> None:
         assert f"`{word}" in DOCUMENT, word
     for gauge in ("violations", "objects", "unreadable"):
         assert f"`reprieve_audit_{gauge}`" in DOCUMENT
+
+
+def test_the_namespaces_that_are_left_alone_are_those_of_the_webhooks() -> None:
+    for configuration in manifests.of_kind("ValidatingWebhookConfiguration"):
+        for webhook in configuration["webhooks"]:
+            for rule in webhook.get("namespaceSelector", {}).get("matchExpressions", ()):
+                if rule["key"] == "kubernetes.io/metadata.name" and rule["operator"] == "NotIn":
+                    assert set(rule["values"]) == EXEMPT, webhook["name"]
