@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reprieve_policy import gang, keys, roll_call
+from reprieve_policy import gang_dialects, keys, roll_call
 from reprieve_policy.facts import Facts
 from reprieve_policy.namespace import OFF
 from reprieve_policy.objects import PodView, Resource, Spec, annotations_of, labels_of, pod_views
@@ -29,7 +29,7 @@ _PAGE = 50
 """Pods asked for at once: a page is in memory whole."""
 _ENDED = frozenset({"Succeeded", "Failed"})
 _TRAITS = frozenset({keys.PREEMPTIBLE, keys.CAN_PREEMPT, keys.PREEMPTION_CLASS, keys.PREEMPTION_PRIORITY_CLASS})
-_READ = _TRAITS | {place.key for place in gang.PLACES}
+_READ = _TRAITS | {place.key for place in gang_dialects.PLACES}
 _WORDS: Mapping[str, str] = {
     "preemptible": "preemptible",
     "can_preempt": "can-preempt",

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from . import facts as known
 from . import gang, keys, koordinator
 from .facts import Facts
+from .gang import Gang
 from .objects import PodView
 from .traits import Traits
 from .verdict import Kind, Violation, annotation_path, label_path
 
 
-def traits_of(view: PodView, facts: Facts) -> Traits:
-    """Return what the pod, or a template's pods, must have in common with their gang."""
+def traits_of(view: PodView, own: Gang, facts: Facts) -> Traits:
+    """Return what the pod, or a template's pods, must have in common with the gang that they are in."""
     settings, own_class = facts.settings, known.priority_class_of(view, facts)
     given = 0 if own_class is None or own_class.value is None else own_class.value
     priority = given if view.spec.priority is None else view.spec.priority
-    found = gang.read(view)
     return Traits(
         preemptible=koordinator.is_preemptible(
             view.labels, disable_default_preemptiable=settings.default_preemptible is False
@@ -28,8 +28,8 @@ def traits_of(view: PodView, facts: Facts) -> Traits:
         preemption_class=known.effective_class(view, facts),
         priority=priority,
         preemption_priority=_defence(view, priority, facts),
-        min_available=None if found is None else found.min_available,
-        size=None if found is None else found.size,
+        min_available=own.min_available,
+        size=own.size,
     )
 
 

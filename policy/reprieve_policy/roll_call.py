@@ -44,9 +44,9 @@ class RollCall(Generic[T]):
     def take(self, pod: T, view: PodView, facts: Facts) -> None:
         """Take in one living pod."""
         found = gang.read(view)
-        if found is None or found.dialect == gang.JOB:
+        if found is None or found.is_of_one_template:
             return
-        traits = divergence.traits_of(view, facts)
+        traits = divergence.traits_of(view, found, facts)
         entry = self.gangs.setdefault(found.key, Entry(found, traits))
         differing = set(divergence.differences(traits, entry.traits))
         if differing and entry.witness is None:
@@ -58,4 +58,4 @@ class RollCall(Generic[T]):
 def has_part(view: PodView) -> bool:
     """True where the metadata of a pod says that it is in a gang; a native group stands in its spec."""
     found = gang.read(view)
-    return found is not None and found.dialect != gang.JOB
+    return found is not None and not found.is_of_one_template

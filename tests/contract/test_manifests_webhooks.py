@@ -6,7 +6,7 @@ from unittest.mock import sentinel
 import pytest
 import yaml
 
-from reprieve_policy import checkpoint, gang, keys, namespace
+from reprieve_policy import checkpoint, gang_dialects, keys, namespace
 from reprieve_policy.kinds import CUSTOM, KINDS, TEMPLATE_KINDS
 from reprieve_policy.rules import RULES
 from reprieve_policy.template_kinds import WELL_KNOWN
@@ -33,7 +33,7 @@ ON_PODS = {
     keys.KOORDINATOR_SOFT_EVICTION,
     *checkpoint.KEYS,
     *TOLERATIONS,
-    *({place.key for place in gang.PLACES if place.holder != "spec"} - {keys.JOB}),
+    *({place.key for place in gang_dialects.PLACES if place.holder != "spec"} - {keys.JOB}),
     keys.KOORDINATOR_MODE,
 }
 """What the rules on pods read of them; a Job's name alone says nothing: its pods are all of one template."""

@@ -76,7 +76,7 @@ class Gangs:
         if found is None or not members.can_be_read(namespace, found):
             return None
         key = (namespace, *found.key)
-        mine: Traits = divergence.traits_of(view, facts)
+        mine: Traits = divergence.traits_of(view, found, facts)
         rest: Traits | None = mine
         record = self._records.get(key)
         if record is None or record.traits != mine or self._age(record) > TRUSTED_SECONDS:
@@ -111,8 +111,8 @@ class Gangs:
     async def _living(self, found: Gang, namespace: str, facts: Facts) -> Traits | None:
         record = self._records.get((namespace, *found.key))
         witnesses = () if record is None else record.witnesses
-        view = await self._members.first_living(found, namespace, witnesses)
-        return None if view is None else divergence.traits_of(view, facts)
+        member = await self._members.first_living(found, namespace, witnesses)
+        return None if member is None else divergence.traits_of(*member, facts)
 
     def _add(self, key: _Key, traits: Traits, record: _Record | None, witness: Witness | None) -> None:
         """Take in a member, to the record of the others or as the first."""

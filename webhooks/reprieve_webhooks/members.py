@@ -49,8 +49,10 @@ class Members:
         self._api = api
         self._timeout_seconds = timeout_seconds
 
-    async def first_living(self, found: Gang, namespace: str, witnesses: Iterable[Witness]) -> PodView | None:
-        """Return a member that lives; `None` where none is found."""
+    async def first_living(
+        self, found: Gang, namespace: str, witnesses: Iterable[Witness]
+    ) -> tuple[PodView, Gang] | None:
+        """Return a member that lives, and what it says of its gang; `None` where none is found."""
         pods = (
             self._named(namespace, witnesses) if found.selector is None else self._selected(namespace, found.selector)
         )
@@ -59,7 +61,7 @@ class Members:
             member = gang.read(view)
             is_leaving = pod.metadata.deletionTimestamp is not None or pod.status.phase in _ENDED
             if member is not None and member.key == found.key and not is_leaving:
-                return view
+                return view, member
         return None
 
     async def _selected(self, namespace: str, selector: str) -> AsyncIterator[_Pod]:
@@ -85,7 +87,7 @@ class Members:
 
 def can_be_read(namespace: str, found: Gang) -> bool:
     """True where the members may be asked for: a Job's pods are all of one template, and agree by themselves."""
-    return found.dialect != gang.JOB and is_name(namespace) is not None
+    return not found.is_of_one_template and is_name(namespace) is not None
 
 
 def witness_of(pod: Resource) -> Witness | None:

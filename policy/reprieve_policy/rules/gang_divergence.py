@@ -2,9 +2,10 @@
 
 Checked: whether they are preemptible and can preempt, class, priority, what they are defended with, and the gang's
 `min-available` and size. A pod is compared with the gang's living members when it is created or joins; the templates of one
-object are compared with each other. Which member comes first does not matter. After creation protection may only fall, and
-falls one pod after another: that is not refused, nor is what two replicas of the webhooks admit at the same moment. The
-operator reports what is left, by Event, metric and, on a native PodGroup, the condition `PodsNotMatchingPriority`.
+object are compared with each other, and those of a JobSet or LeaderWorkerSet are one gang. Which member comes first does not
+matter. After creation protection may only fall, and falls one pod after another: that is not refused, nor is what two
+replicas of the webhooks admit at the same moment. The operator reports what is left, by Event, metric and, on a native
+PodGroup, the condition `PodsNotMatchingPriority`.
 
 Why: a gang is preempted as a whole or not at all. One member that may not be a victim, or that wins where the others lose,
 makes the rest's loss useless.
@@ -13,10 +14,11 @@ Source: documents 000 ("one job's pods should be homogeneous"), 003 ("priority d
 pods of a batch Job are all of one template, and are not compared.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from reprieve_policy import divergence, gang
 from reprieve_policy.facts import Facts
+from reprieve_policy.gang import Gang
 from reprieve_policy.objects import PodView, Resource, pod_views
 from reprieve_policy.traits import Traits
 from reprieve_policy.verdict import SILENT, Verdict, Violation
@@ -27,14 +29,31 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     first: dict[tuple[str, str], Traits] = {}
     found: list[Violation] = []
     for view in pod_views(resource):
-        own = gang.read(view)
+        own = _gang_of(view, resource)
         if own is None:
             continue
-        traits = divergence.traits_of(view, facts)
+        traits = divergence.traits_of(view, own, facts)
         rest = first.setdefault(own.key, traits) if view.is_template else facts.gang
         if rest is not None and rest != traits:
             found.extend(_differences(view, traits, rest, own.name))
     return Verdict(violations=tuple(found)) if found else SILENT
+
+
+def _gang_of(view: PodView, resource: Resource) -> Gang | None:
+    """Return the gang of a pod, or the one that a template's pods will be in by the labels of their controller."""
+    own = gang.read(view)
+    if own is not None or not view.is_template:
+        return own
+    dialect = next((dialect for prefix, dialect in _LABELLED_AS.items() if view.prefix.startswith(prefix)), None)
+    name = resource.metadata.name or ""
+    return None if dialect is None else Gang(dialect=dialect, name=name, is_declared=False)
+
+
+_LABELLED_AS: Mapping[str, str] = {
+    "spec.replicatedJobs[": "jobset",
+    "spec.leaderWorkerTemplate.": "leader-worker-set",
+}
+"""By where a JobSet and a LeaderWorkerSet have their templates: rules don't see the kinds of other projects."""
 
 
 def _differences(view: PodView, traits: Traits, rest: Traits, gang_name: str) -> Iterator[Violation]:

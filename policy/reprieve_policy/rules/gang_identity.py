@@ -7,7 +7,7 @@ pod that has a controller.
 
 Why: each scheduler would hold the pod back, and take it, with other companions.
 
-Source: documents 000, 003 and 004, each with its own keys; `gang` names those of all other projects. Koordinator reads
+Source: documents 000, 003 and 004, each with its own keys; `gang_dialects` names those of all other projects. Koordinator reads
 `pod-group.scheduling.sigs.k8s.io` (000) to this day: that one is not old.
 """
 
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 from reprieve_policy import gang
 from reprieve_policy.facts import Facts
-from reprieve_policy.gang import DIALECTS, Dialect, Said
+from reprieve_policy.gang import Said
+from reprieve_policy.gang_dialects import Dialect
 from reprieve_policy.objects import PodView, Resource, controller_of, pod_views
 from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation
 
@@ -34,7 +35,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
 
 
 def _check_view(view: PodView, *, is_controlled: bool) -> Iterator[Violation]:
-    for dialect in DIALECTS:
+    for dialect in gang.dialects_in(view):
         name = dialect.name.read(view)
         if name and not gang.is_name(name):
             yield Violation(dialect.name.path(view.prefix), Kind.INVALID, name, _DETAIL)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from reprieve_policy import gang, keys
 from reprieve_policy.facts import Facts
-from reprieve_policy.gang import DIALECTS, Number
+from reprieve_policy.gang import Number
 from reprieve_policy.objects import PodView, Resource, Spec, pod_views
 from reprieve_policy.settings import REFUSE
 from reprieve_policy.value import OneOf
@@ -74,7 +74,7 @@ def _nameless(view: PodView) -> Iterator[Violation]:
     """Yield a violation for a minimum of no gang: a scheduler would start the pod alone."""
     if next(gang.names(view), None) is not None:
         return
-    for dialect in DIALECTS:
+    for dialect in gang.dialects_in(view):
         if dialect.minimum is not None and dialect.minimum.read(view):
             yield Violation(dialect.name.path(view.prefix), Kind.REQUIRED, None, "the name of the gang")
 

@@ -2,7 +2,18 @@
 
 from random import Random
 
-from reprieve_policy import checkpoint, contract, eviction, gang, ledger, mark, namespace, quota, settings, toleration
+from reprieve_policy import (
+    checkpoint,
+    contract,
+    eviction,
+    gang_dialects,
+    ledger,
+    mark,
+    namespace,
+    quota,
+    settings,
+    toleration,
+)
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.defaults import decide_defaults
 from reprieve_policy.facts import Facts
@@ -55,7 +66,7 @@ KEYS = [
     *(SOFT_EVICTION, KOORDINATOR_SOFT_EVICTION, PREEMPTION_PRIORITY_CLASS, COMPLETION_INDEX, QUOTA_NAME),
     ESTIMATED_CHECKPOINT_TIME,
     *(WORKLOAD_TYPE, ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT),
-    *(place.key for place in sorted(gang.PLACES) if place.holder != "spec"),
+    *(place.key for place in sorted(gang_dialects.PLACES) if place.holder != "spec"),
     TOLERATION_PREFIX + MINIMUM_PREEMPTABLE_PRIORITY,
     TOLERATION_PREFIX + TOLERATION_SECONDS,
     OLD_TOLERATION_PREFIX + TOLERATION_SECONDS,

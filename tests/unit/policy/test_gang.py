@@ -3,7 +3,8 @@
 import pytest
 
 from reprieve_policy import gang, keys
-from reprieve_policy.gang import DIALECTS, Gang
+from reprieve_policy.gang import Gang
+from reprieve_policy.gang_dialects import DIALECTS
 from reprieve_policy.objects import PodView, pod_views
 from reprieve_testing.builders import PodBuilder, a_pod
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprieve_policy import divergence, keys
+from reprieve_policy import divergence, gang, keys, kinds
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
-from reprieve_policy.objects import JobTemplate, PodTemplate, Resource, Spec, pod_views
+from reprieve_policy.objects import ObjectMeta, PodTemplate, Resource, TemplatedResource, pod_views
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.traits import Traits
 from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
@@ -31,7 +31,10 @@ FACTS = Facts(priority_classes=CLASSES, settings=PolicySettings(max_preemption_p
 
 
 def traits(pod: PodBuilder, facts: Facts = FACTS) -> Traits:
-    return divergence.traits_of(next(pod_views(pod.build())), facts)
+    view = next(pod_views(pod.build()))
+    own = gang.read(view)
+    assert own is not None
+    return divergence.traits_of(view, own, facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,23 +132,42 @@ def test_a_pod_that_joins_a_gang_is_as_the_rest_of_it() -> None:
         assert [str(found) for found in verdict.violations] == [f'{CLASS}: Invalid value: "5": must be "3", {REST}']
 
 
-def with_two_templates(first: PodBuilder, second: PodBuilder) -> Resource:
-    """Return an object of two templates, as a custom kind may have."""
-    outer, inner = first.in_template_of("Job").spec, second.in_template_of("Job").spec
-    assert outer is not None
-    assert inner is not None
-    return Resource(kind="Job", spec=Spec(template=outer.template, jobTemplate=JobTemplate(spec=inner)))
+def of_templates(**templates: PodBuilder) -> Resource:
+    """Return an object of another project that makes pods of several templates; `name__0__x` stands at `spec.name[0].x.`."""
+    found = []
+    for place, pod in templates.items():
+        made = pod.in_template_of("Job").spec
+        assert made is not None
+        assert made.template is not None
+        found.append((f"spec.{place.replace('__0', '[0]').replace('__1', '[1]').replace('__', '.')}.", made.template))
+    return TemplatedResource(kind=kinds.CUSTOM, metadata=ObjectMeta(name="a"), templates=tuple(found))
+
+
+def said_of(resource: Resource) -> list[str]:
+    return [str(found) for found in decide_admission(resource, None, FACTS).violations]
 
 
 def test_the_templates_of_one_object_are_compared_without_any_facts() -> None:
-    verdict = decide_admission(with_two_templates(MEMBER, MEMBER.in_class(5)), None, FACTS)
-    where = f"spec.jobTemplate.spec.template.{CLASS}"
-    assert f'{where}: Invalid value: "5": must be "4", {REST}' in [str(found) for found in verdict.violations]
+    workers = f'spec.workers.{CLASS}: Invalid value: "5": must be "4", {REST}'
+    assert said_of(of_templates(head=MEMBER, workers=MEMBER.in_class(5))) == [workers]
 
 
-def test_templates_of_different_gangs_are_not() -> None:
+def test_templates_of_different_gangs_and_of_none_are_not() -> None:
     other = a_pod().in_koordinators_gang("b", 1, 1).in_class(5)
-    assert decide_admission(with_two_templates(MEMBER, other), None, FACTS).is_allowed
+    assert said_of(of_templates(head=MEMBER, workers=other, rest=a_pod().in_class(3))) == []
+
+
+def test_those_of_a_jobset_are_one_gang() -> None:
+    made = of_templates(replicatedJobs__0__template=a_pod(), replicatedJobs__1__template=a_pod().in_class(5))
+    assert said_of(made) == [f'spec.replicatedJobs[1].template.{CLASS}: Invalid value: "5": must be "4", {REST}']
+
+
+def test_those_of_a_leader_worker_set_too() -> None:
+    made = of_templates(
+        leaderWorkerTemplate__leaderTemplate=a_pod().in_class(5), leaderWorkerTemplate__workerTemplate=a_pod()
+    )
+    where = f"spec.leaderWorkerTemplate.workerTemplate.{CLASS}"
+    assert said_of(made) == [f'{where}: Invalid value: "4": must be "5", {REST}']
 
 
 def test_a_template_is_not_compared_with_living_pods_which_it_replaces() -> None:

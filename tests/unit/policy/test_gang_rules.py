@@ -133,6 +133,10 @@ SIZES = {
         refused=(f'{OLD_MINIMUM}: Invalid value: "2": must be "3", as in {MINIMUM}',),
         warned=(OLD_NAME_WARNING,),
     ),
+    "two that agree are one": Case(
+        resource=LIGHTWEIGHT.labelled(keys.OLD_MIN_AVAILABLE, "3").in_koordinators_gang("a", 3).build(),
+        warned=(OLD_NAME_WARNING,),
+    ),
     "a minimum of no gang is refused": Case(
         resource=a_pod().annotated(keys.KOORDINATOR_MIN_AVAILABLE, "2").build(),
         refused=(f"{GANG}: Required value: the name of the gang",),
