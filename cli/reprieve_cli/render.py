@@ -1,5 +1,6 @@
 """`reprieve render policies`: the rules as CEL, for `manifests/overlays/cel` or an overlay of one's own."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ from reprieve_policy import settings as policy_settings
 from reprieve_policy.cel import policies
 from reprieve_policy.settings import PolicySettings
 
+from . import documents, sources, subjects
+from .knowledge import POLICY_MAP
+from .subjects import Subject
+from .unreadable import Unreadable
+
 _HEADER = """\
 # Written by `reprieve render policies`: change the rules, or the settings, and write it again.
 """
-_POLICY_MAP = "reprieve-policy"
 
 
 @click.group(name="render")
@@ -35,32 +40,27 @@ def render_policies(policy: Path | None, output: Any) -> None:
     The settings' limits stand in them as numbers: after a change of the ConfigMap, render and apply them again.
     """
     settings = PolicySettings() if policy is None else _read_settings(policy)
-    documents = policies.render(settings)
     output.write(_HEADER)
-    yaml.dump_all(documents, output, Dumper=_Dumper, sort_keys=False, width=10**6, allow_unicode=True)
+    yaml.dump_all(policies.render(settings), output, Dumper=_Dumper, sort_keys=False, width=10**6, allow_unicode=True)
 
 
 def _read_settings(path: Path) -> PolicySettings:
-    files = sorted(path.glob("*.y*ml")) if path.is_dir() else [path]
-    try:
-        found = [document for file in files for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise click.ClickException(f"{path}: cannot be read: {error}") from error
-    maps = [document for document in found if _is_policy_map(document)]
-    if len(maps) != 1:
-        raise click.ClickException(f"{path}: must have one ConfigMap {_POLICY_MAP}, has {len(maps)}")
-    data = maps[0].get("data") or {}
-    parsed = policy_settings.parse({str(key): str(value) for key, value in data.items()})
+    found = [subject.resource for subject in _subjects(path) if subject.name == POLICY_MAP]
+    if len(found) != 1 or found[0] is None:
+        raise click.ClickException(f"{path}: must have one readable ConfigMap {POLICY_MAP.name}, has {len(found)}")
+    parsed = policy_settings.parse(found[0].data or {})
     if isinstance(parsed, PolicySettings):
         return parsed
     raise click.ClickException("\n".join(map(str, parsed)))
 
 
-def _is_policy_map(document: object) -> bool:
-    if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
-        return False
-    metadata = document.get("metadata")
-    return isinstance(metadata, dict) and metadata.get("name") == _POLICY_MAP
+def _subjects(path: Path) -> Iterator[Subject]:
+    for text in sources.read_all([str(path)], recursive=True):
+        items = [text.content] if isinstance(text.content, Unreadable) else documents.read(text.file, text.content)
+        for item in items:
+            if isinstance(item, Unreadable):
+                raise click.ClickException(f"{text.file}: {item.reason}")
+            yield subjects.build(item[1], POLICY_MAP.namespace)
 
 
 class _Dumper(yaml.SafeDumper):

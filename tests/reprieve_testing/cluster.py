@@ -150,9 +150,10 @@ class ClusterHandle:
         self.programs.clear()
 
     def install_operator_rights(self) -> None:
-        """Apply the base's namespace, the guard of marks and state, and the operator's rights: no webhooks, no pods."""
+        """Apply the base's namespace, the guard and the rights that it asks for, and the operator's: no webhooks, no pods."""
         self.kubectl.read("apply", "-f", NAMESPACE_FILE)
-        self.kubectl.read("apply", "-f", BASE / "guard.yaml", "-f", BASE / "operator-rbac.yaml")
+        files = ("guard.yaml", "people-rbac.yaml", "operator-rbac.yaml")
+        self.kubectl.read("apply", *(word for file in files for word in ("-f", BASE / file)))
 
     def set_policy(self, **data: str) -> None:
         """Write the ConfigMap `reprieve-policy`, whole."""

@@ -37,7 +37,9 @@ def violations(field: Field, prefix: str, otherwise: str = "[]") -> str:
         f"!({condition}) ? {term.refusal(field.path(prefix), kind, 't', detail)} : "
         for condition, kind, detail in demands(field.value, "t")
     )
-    return f"({new} == {old} ? [] : {new}.optMap(t, {arms}{otherwise}).orValue([]))"
+    # Most objects say little: that a key is absent is the cheapest question.
+    is_absent = f"!({term.text(field.key)} in variables.{field.part})"
+    return f"({is_absent} || {new} == {old} ? [] : {new}.optMap(t, {arms}{otherwise}).orValue([]))"
 
 
 def is_accepted(value: Value[Any], text: str) -> str:

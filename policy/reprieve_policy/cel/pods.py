@@ -162,8 +162,10 @@ def _marked(part: str, key: str, prefix: str) -> str:
 
 
 def _refused_where(mode: str) -> Validation:
-    condition = f"variables.found.size() == 0 || variables.enforcement != '{mode}'"
-    message = f"variables.found.size() == 0 ? '' : {term.joined('variables.violations')}"
+    # The cheaper question first: of many Namespaces few warn, and of many objects few are refused.
+    parts = (f"variables.enforcement != '{mode}'", "variables.found.size() == 0")
+    condition = " || ".join(parts if mode == WARN else reversed(parts))
+    message = f"{condition} ? '' : {term.joined('variables.violations')}"
     return Validation(condition, message, "what it says about preemption is not accepted")
 
 
@@ -187,8 +189,11 @@ def _advice(group: Group) -> Iterator[Validation]:
     never_saved = f"({strategy} == 'none' || {strategy} == '' && !{hint})"
     lowest, highest = preemption_class.NON_PREEMPTIBLE_WITHOUT_CHECKPOINT, preemption_class.HIGHEST
     number = "variables.preemptionClass"
-    is_protected = f"{_is_known(_CLASS)} && {number} >= {lowest} && {number} < {highest}"
+    # What a label says is at most lowered: most say too little for this, and cost no look at the Namespace.
+    says_little = f"{_CLASS}.orValue('') in {term.texts(map(str, range(lowest)))}"
+    is_protected = f"!({says_little}) && {_is_known(_CLASS)} && {number} >= {lowest} && {number} < {highest}"
     path = label_path(group.prefix, keys.PREEMPTION_CLASS)
-    message = f"{term.text(f'{path}: class ')} + string({number}) + ' without a checkpoint is non-preemptible'"
+    text = f"{term.text(f'{path}: class ')} + string({number}) + ' without a checkpoint is non-preemptible'"
+    message = f"{says_little} ? '' : {text}"
     fallback = f"{path}: a class from {lowest} up without a checkpoint is non-preemptible"
     yield Validation(f"!({never_saved} && {is_protected}) || {is_silent}", message, fallback)
