@@ -54,7 +54,11 @@ class Gated:
             found = self.pods(selector)
             return found if len(found) == number and all(holds(pod) for pod in found) else None
 
-        return wait_for(f"{number} pods are {what}", look, SECONDS)
+        try:
+            return wait_for(f"{number} pods are {what}", look, SECONDS)
+        except AssertionError as late:
+            late.add_note(json.dumps(self.pods(selector), indent=1))
+            raise
 
     def allow_pods(self, number: int) -> None:
         """Let the namespace have so many pods, and wait until that is in force."""

@@ -106,6 +106,15 @@ async def test_a_stateful_set_is_asked_how_it_makes_its_pods(tmp_path: Path):
         assert (await ready.facts_of(**kind)).made_together == 1
 
 
+async def test_a_rollout_that_has_just_begun_is_seen(tmp_path: Path):
+    kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
+    async with cluster(tmp_path) as ready:
+        await ready.renew()
+        assert (await ready.facts_of(**kind)).made_together == 4
+        ready.stub.collections[SETS]["train"] = a_set("Parallel", currentRevision="1", updateRevision="2")
+        assert (await ready.facts_of(**kind)).made_together == 1
+
+
 NOT_ASKED = {
     "the gate is switched off": ({"gate": "false"}, {}),
     "the pod is in no gang": ({}, {"labels": {}}),

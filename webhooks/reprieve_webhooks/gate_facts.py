@@ -32,8 +32,10 @@ class GateFacts:
             forget=self._presence.forget,
             params={"fieldSelector": f"metadata.name={lease}"},
         )
-        # Remembered for a second: long enough for a burst of pods, and no longer than a StatefulSet's rollout takes to begin.
         self._owners = Lookups(api, gate.Owner, timeout_seconds=lookup_timeout_seconds)
+        # Its status says a rollout before the first pod of it is made. With a word of a moment ago, that pod would wait for
+        # others which are made only once it runs.
+        self._stateful_sets = Lookups(api, gate.Owner, timeout_seconds=lookup_timeout_seconds, remembered_seconds=0.0)
 
     @property
     def operator_is_there(self) -> bool:
@@ -47,7 +49,8 @@ class GateFacts:
         if owner is None or kind is None or not owner.apiVersion.startswith(f"{kind.group}/"):
             return ALONE
         try:
-            found = await self._owners.find(kind.resource, owner.name, namespace)
+            lookups = self._stateful_sets if owner.kind == "StatefulSet" else self._owners
+            found = await lookups.find(kind.resource, owner.name, namespace)
         except ApiError as error:
             # A gate is optional: without one a pod is scheduled as ever, without an answer it lacks all that we fill in.
             _LOG.warning("owner not read, its pods do not wait for their gang", extra={"error": str(error)})

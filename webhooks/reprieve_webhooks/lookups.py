@@ -24,11 +24,18 @@ T = TypeVar("T")
 class Lookups(Generic[T]):
     """Looks objects up by collection, name and namespace."""
 
-    def __init__(self, api: Api, decode_as: type[T], *, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        api: Api,
+        decode_as: type[T],
+        *,
+        timeout_seconds: float,
+        remembered_seconds: float = REMEMBERED_SECONDS,
+    ) -> None:
         self._api = api
         self._decode_as = decode_as
         self._timeout_seconds = timeout_seconds
-        self._questions: Questions[str, T | None] = Questions(REMEMBERED_SECONDS)
+        self._questions: Questions[str, T | None] = Questions(remembered_seconds)
 
     async def find(self, resource: str, name: str, namespace: str | None = None) -> T | None:
         """Return the object, `None` where there is none; `ApiError` where that cannot be known now."""
