@@ -1,11 +1,14 @@
-"""The pods that are created, as a client sends them: training jobs that say what they can about preemption."""
+"""The pods that are created, as a client sends them: training jobs that say about preemption what CEL can judge.
+
+Whoever also says what it cannot (a hint, a gang, a quota) has the webhooks asked beside the CEL overlay, and pays for both.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from reprieve_policy.keys import CHECKPOINT, CHECKPOINT_HINT, CHECKPOINT_TIMEOUT, PREEMPTIBLE, PREEMPTION_CLASS
+from reprieve_policy.keys import CAN_PREEMPT, CHECKPOINT, CHECKPOINT_TIMEOUT, PREEMPTION_CLASS
 
 from . import reviews
 
@@ -29,14 +32,13 @@ def probe(preemption_class: str | None = None) -> Document:
 
 
 def _pod(preemption_class: str | None) -> Document:
-    labels = {"app": "train", PREEMPTIBLE: "true"}
+    labels = {"app": "train", CAN_PREEMPT: "false"}
     labels |= {} if preemption_class is None else {PREEMPTION_CLASS: preemption_class}
-    annotations = {CHECKPOINT: "auto", CHECKPOINT_HINT: "http://:8080/checkpoint", CHECKPOINT_TIMEOUT: "10m"}
+    annotations = {CHECKPOINT: "auto", CHECKPOINT_TIMEOUT: "10m"}
     container = {
         "name": "trainer",
         "image": "registry.example/team-a/trainer:v1",
         "env": [{"name": f"TRAINING_OPTION_{n:04}", "value": f"/data/shard-{n:04}"} for n in range(_VARIABLES)],
-        "ports": [{"name": "checkpoint", "containerPort": 8080}],
         "resources": {"limits": {"cpu": "4", "memory": "16Gi"}, "requests": {"cpu": "2", "memory": "8Gi"}},
     }
     metadata = {"generateName": "train-", "labels": labels, "annotations": annotations}

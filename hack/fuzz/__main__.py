@@ -36,14 +36,12 @@ from realcluster.progress import Progress, Task
 
 from . import corpus
 from .bodies import MEBIBYTE
-from .campaign import Campaign, Tally, Wrong
+from .campaign import READ_TIMEOUT_SECONDS, Campaign, Tally, Wrong
 from .connection import Target
 from .oracle import LOOKUP_SECONDS, Oracle
 from .vitals import Vitals
 
 MAX_REVIEW_BYTES = 8 * MEBIBYTE
-READ_TIMEOUT_SECONDS = 3.0
-"""Shorter than the default, so that slow clients cost the run less; it is a setting like any other."""
 
 
 @dataclass(frozen=True)

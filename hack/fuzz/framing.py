@@ -26,6 +26,8 @@ class Exchange:
     keeps_connection: bool = True
     pause_seconds: float = 0.0
     """Between the pieces."""
+    is_patient: bool = False
+    """True where it may take longer than the server waits."""
 
 
 Frame = Callable[[Random, str, list[Body], Oracle], Awaitable[Exchange]]
@@ -161,7 +163,7 @@ def keeps(expected: Expected) -> bool:
 def _patient(exchange: Exchange) -> Exchange:
     """Expect to be told that it took too long: on a machine that is busy enough, this program is a slow client."""
     expected = tuple(replace(each, statuses=each.statuses | {oracle.LATE}) for each in exchange.expected)
-    return replace(exchange, expected=expected, keeps_connection=False)
+    return replace(exchange, expected=expected, keeps_connection=False, is_patient=True)
 
 
 def _split(rng: Random, content: bytes) -> list[bytes]:
