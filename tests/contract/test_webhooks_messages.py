@@ -253,6 +253,10 @@ CASES = {
     ),
     "a mode of a gang that is unknown": Case(a_pod(koordinator_gang="a", koordinator_mode="strict")),
     "a class that the rest of the gang does not have": Case(in_class("5", koordinator_gang="a"), facts=IN_A_GANG),
+    "a template of a gang that changes": Case(
+        a_template({keys.PREEMPTION_CLASS: "3", keys.POD_GROUP: "a"}),
+        a_template({keys.PREEMPTION_CLASS: "4", keys.POD_GROUP: "a"}),
+    ),
     "everything else than the rest of the gang": Case(
         a_pod(
             {keys.PREEMPTIBLE: "false", keys.CAN_PREEMPT: "false"},

@@ -3,7 +3,8 @@
 Checked: whether they are preemptible and can preempt, class, priority, what they are defended with, and the gang's
 `min-available` and size. A pod is compared with the gang's living members when it is created or joins; the templates of one
 object are compared with each other, and those of a JobSet or LeaderWorkerSet are one gang. Which member comes first does not
-matter. After creation protection may only fall, and falls one pod after another: that is not refused, nor is what two
+matter. A change of a template is warned of: the pods of a rollout would differ from those that it replaces one by one, so the
+workload has to be scaled to 0 between. After creation protection may only fall, and falls one pod after another: that is not refused, nor is what two
 replicas of the webhooks admit at the same moment. The operator reports what is left, by Event, metric and, on a native
 PodGroup, the condition `PodsNotMatchingPriority`.
 
@@ -24,10 +25,11 @@ from reprieve_policy.traits import Traits
 from reprieve_policy.verdict import SILENT, Verdict, Violation
 
 
-def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Compare a pod with its gang, or the templates of one object with each other."""
     first: dict[tuple[str, str], Traits] = {}
     found: list[Violation] = []
+    warnings: list[str] = []
     for view in pod_views(resource):
         own = _gang_of(view, resource)
         if own is None:
@@ -36,7 +38,19 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
         rest = first.setdefault(own.key, traits) if view.is_template else facts.gang
         if rest is not None and rest != traits:
             found.extend(_differences(view, traits, rest, own.name))
-    return Verdict(violations=tuple(found)) if found else SILENT
+        # A LeaderWorkerSet replaces a whole group at a time.
+        if own.is_declared and view.is_template and old is not None and _is_changed(view, own, traits, old, facts):
+            warnings.append(f"{view.prefix}metadata: new pods of the gang are refused while old ones live")
+    return Verdict(violations=tuple(found), warnings=tuple(warnings)) if found or warnings else SILENT
+
+
+def _is_changed(view: PodView, own: Gang, traits: Traits, old: Resource, facts: Facts) -> bool:
+    """True where a rollout would make pods that differ from those which it replaces one by one."""
+    before = next((found for found in pod_views(old) if found.prefix == view.prefix), None)
+    gang_before = None if before is None else _gang_of(before, old)
+    if before is None or gang_before is None or gang_before.key != own.key:
+        return False
+    return divergence.traits_of(before, gang_before, facts) != traits
 
 
 def _gang_of(view: PodView, resource: Resource) -> Gang | None:

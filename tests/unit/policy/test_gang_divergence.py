@@ -177,6 +177,36 @@ def test_a_template_is_not_compared_with_living_pods_which_it_replaces() -> None
     assert decide_admission(template, None, replace(FACTS, gang=traits(MEMBER))).is_allowed
 
 
+CHANGES = {
+    "another class": (MEMBER.in_class(5), MEMBER, True),
+    "nothing of it": (MEMBER.labelled("app", "x"), MEMBER, False),
+    "another gang": (MEMBER.in_class(5), a_pod().in_koordinators_gang("b", 2, 2), False),
+    "its first gang": (MEMBER.in_class(5), a_pod(), False),
+}
+
+
+@pytest.mark.parametrize(("after", "before", "is_warned"), CHANGES.values(), ids=CHANGES)
+def test_a_rollout_that_would_differ_from_what_it_replaces_is_warned_of(
+    after: PodBuilder, before: PodBuilder, *, is_warned: bool
+) -> None:
+    verdict = decide_admission(after.in_template_of("StatefulSet"), before.in_template_of("StatefulSet"), FACTS)
+    assert verdict.is_allowed
+    warning = "spec.template.metadata: new pods of the gang are refused while old ones live"
+    assert (warning in verdict.warnings) is is_warned
+
+
+def test_a_template_that_is_new_in_its_object_replaces_none() -> None:
+    before = of_templates(head=MEMBER)
+    after = of_templates(head=MEMBER, workers=MEMBER)
+    assert decide_admission(after, before, FACTS).is_silent
+
+
+def test_a_leader_worker_set_replaces_whole_gangs() -> None:
+    before = of_templates(leaderWorkerTemplate__workerTemplate=a_pod())
+    after = of_templates(leaderWorkerTemplate__workerTemplate=a_pod().in_class(5))
+    assert decide_admission(after, before, FACTS).is_silent
+
+
 def any_pod(preemption_class: int, priority: int, preemptible: str, minimum: int | None) -> PodBuilder:
     pod = a_pod().in_class(preemption_class).with_priority(priority).in_koordinators_gang("a", minimum)
     return pod.labelled(keys.PREEMPTIBLE, preemptible) if preemptible else pod
