@@ -5,6 +5,7 @@ by page: priorities and native groups stand in the spec. What is remembered is a
 for each gang that does not agree.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +15,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.namespace import OFF
 from reprieve_policy.objects import PodView, Resource, Spec, annotations_of, labels_of, pod_views
 from reprieve_policy.roll_call import Entry, RollCall
-from reprieve_runtime.api import Api
+from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 
 from .announce import Announcer, Regarding
@@ -24,6 +25,8 @@ from .namespace_policies import NamespacePolicies
 from .pod_groups import PodGroup, PodGroups
 from .pods import VersionedMeta
 from .policy_source import PolicySource
+
+_log = logging.getLogger(__name__)
 
 _PAGE = 50
 """Pods asked for at once: a page is in memory whole."""
@@ -103,8 +106,8 @@ class GangCensus:
         seen, self._seen = self._seen, {}
         groups = await self._groups.by_namespace()
         marks = {
-            name: None if self._namespaces.of(name).enforcement == OFF else _mark(found, groups.get(name, ()))
-            for name, found in seen.items()
+            name: self._mark(name, seen.get(name, _Marks()), groups.get(name, ()))
+            for name in seen.keys() | groups.keys()
         }
         changed = {name: mark for name, mark in marks.items() if mark is not None and self._read.get(name) != mark}
         # What is gone is forgotten, so that this stays as small as what is there.
@@ -112,8 +115,22 @@ class GangCensus:
         self._complaints = {key: text for key, text in self._complaints.items() if marks.get(key[0]) is not None}
         facts = Facts(settings=self._policy.current, priority_classes=await self._priority_classes() if changed else {})
         for name, mark in changed.items():
-            if await self._read_namespace(name, groups.get(name, ()), facts):
+            try:
+                is_said = await self._read_namespace(name, groups.get(name, ()), facts)
+            except ApiError as error:
+                # Tried again in the next sweep: what is wrong with one namespace must not hide the others.
+                _log.warning("gangs not counted", extra={"namespace": name, "error": str(error)})
+                continue
+            if is_said:
                 self._read[name] = mark
+
+    def _mark(self, name: str, marks: _Marks, groups: Sequence[PodGroup]) -> int | None:
+        """Return what changes when a namespace has to be read again; `None` where it has no gangs that concern us."""
+        if self._namespaces.of(name).enforcement == OFF:
+            return None
+        if groups:
+            return hash((marks.of_all, *sorted(group.metadata.uid or "" for group in groups)))
+        return marks.of_gangs if marks.has_gangs else None
 
     async def _priority_classes(self) -> Mapping[str, Resource]:
         pages = self._api.pages(object_path("priorityclasses"), Resource)
@@ -142,13 +159,6 @@ class GangCensus:
             self._complaints[key] = text = _complaint(entry)
             if told.get(key) != text and entry.witness is not None:
                 self._announcer.announce(entry.witness, "GangDiverges", text)
-
-
-def _mark(marks: _Marks, groups: Sequence[PodGroup]) -> int | None:
-    """Return what changes when a namespace has to be read again; `None` where it has no gangs."""
-    if groups:
-        return hash((marks.of_all, *sorted(group.metadata.uid or "" for group in groups)))
-    return marks.of_gangs if marks.has_gangs else None
 
 
 def _take(call: RollCall[Regarding], pod: _Pod, facts: Facts) -> None:

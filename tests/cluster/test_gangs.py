@@ -149,7 +149,7 @@ def test_where_it_is_only_warned_of_the_operator_tells_of_it(ours: Ours, operato
     assert event["note"].startswith('differs from other pods of gang "w" in class')
     wait_for("the metric", lambda: operator.metric("reprieve_diverging_gangs") == 1)
     ours.delete("other", WARNED)
-    wait_for("agreement", lambda: operator.metric("reprieve_diverging_gangs") == 0)
+    wait_for("agreement", lambda: operator.metric("reprieve_diverging_gangs") == 0, 60.0)
 
 
 def told(ours: Ours, reason: str) -> Any:
@@ -166,7 +166,7 @@ def test_a_native_group_says_whether_its_pods_have_its_priority(ours: Ours, oper
     assert condition["reason"] == "PodsOfAnotherPriority"
     assert condition["message"] == "pods of another priority than the group's 100: 1"
     ours.delete("n-first")
-    assert wait_for("agreement", lambda: the_condition(ours, "False"))["reason"] == "PodsMatch"
+    assert wait_for("agreement", lambda: the_condition(ours, "False"), 60.0)["reason"] == "PodsMatch"
     assert operator.metric("reprieve_leader") == 1
 
 

@@ -181,6 +181,13 @@ async def test_pods_of_another_priority_are_a_condition_of_their_group(tmp_path:
         }
 
 
+async def test_a_group_whose_last_pod_went_says_so(tmp_path: Path):
+    async with counting(tmp_path, a_group(conditions=[TRUE])) as count:
+        await count.sweep()
+        ((_, _, (condition,)),) = count.written
+        assert (condition["status"], condition["reason"]) == ("False", "PodsMatch")
+
+
 async def test_a_group_that_somebody_else_changed_is_written_in_the_next_sweep(tmp_path: Path):
     async with counting(tmp_path, a_group()) as count:
         count.refusal.append(ApiError(409, "Conflict", "changed"))
@@ -190,11 +197,13 @@ async def test_a_group_that_somebody_else_changed_is_written_in_the_next_sweep(t
         assert len(count.written) == 1
 
 
-async def test_a_write_that_is_refused_for_good_is_an_error_of_the_sweep(tmp_path: Path):
+async def test_a_write_that_fails_hides_no_other_and_is_tried_again(tmp_path: Path):
     async with counting(tmp_path, a_group()) as count:
         count.refusal.append(ApiError(500, "InternalError", "x"))
-        with pytest.raises(ApiError):
-            await count.sweep(native("p1", 9))
+        await count.sweep(native("p1", 9), member("p2"))
+        assert count.written == []
+        await count.sweep(native("p1", 9), member("p2"))
+        assert len(count.written) == 1
 
 
 async def test_a_group_without_pods_or_whose_pods_match_says_nothing(tmp_path: Path):
