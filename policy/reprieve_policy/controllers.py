@@ -1,12 +1,21 @@
 """Kubernetes' own controllers: they make objects from templates, and say nothing of themselves."""
 
+from collections.abc import Iterable
+
 from .objects import Resource, controller_of
 
 _NAMES = ("replicaset", "replication", "statefulset", "daemon-set", "job", "cronjob", "deployment")
-_USERS = frozenset(f"system:serviceaccount:kube-system:{name}-controller" for name in _NAMES) | {
-    # All of them, where kube-controller-manager runs without --use-service-account-credentials.
-    "system:kube-controller-manager",
-}
+_ALL = "system:kube-controller-manager"
+"""All of them, where kube-controller-manager runs without --use-service-account-credentials."""
+
+
+def _users(names: Iterable[str]) -> tuple[str, ...]:
+    return (*(f"system:serviceaccount:kube-system:{name}-controller" for name in names), _ALL)
+
+
+USERS = frozenset(_users(_NAMES))
+OF_DEPLOYMENTS = _users(["deployment"])
+"""Who makes a Deployment's ReplicaSets. An owner reference shows nothing: whoever may write a ReplicaSet may write one."""
 
 
 def is_made_from_template(resource: Resource, user: str) -> bool:
@@ -14,4 +23,4 @@ def is_made_from_template(resource: Resource, user: str) -> bool:
 
     Whoever may write as one of them may do anything; nobody else can look like one.
     """
-    return user in _USERS and controller_of(resource.metadata) is not None
+    return user in USERS and controller_of(resource.metadata) is not None

@@ -85,8 +85,8 @@ def a_priority_class(annotations: dict[str, str]) -> Json:
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 1000}
 
 
-def create(kubectl: Kubectl, document: Json) -> Done:
-    words = ("create", "-n", NAMESPACE, "--dry-run=server", "-o", "json", "-f", "-")
+def create(kubectl: Kubectl, document: Json, *more: str) -> Done:
+    words = ("create", "-n", NAMESPACE, "--dry-run=server", "-o", "json", "-f", "-", *more)
     return kubectl.run(*words, stdin=json.dumps(document))
 
 
@@ -137,6 +137,19 @@ def test_what_the_policies_cover_is_refused_without_a_call(kubectl: Kubectl, wha
     assert done.status != 0
     assert words in done.output
     assert CALLED not in done.output
+
+
+def test_what_a_controller_makes_of_a_template_is_warned_of_not_refused(kubectl: Kubectl) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "owner", "uid": "0", "controller": True}
+    template = {"metadata": {"labels": {keys.PREEMPTION_CLASS: "11"}}, "spec": a_pod(restartPolicy="Never")["spec"]}
+    metadata = {"name": "made", "ownerReferences": [owner]}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+    controller = "--as=system:serviceaccount:kube-system:cronjob-controller"
+    made, forged = create(kubectl, job, controller), create(kubectl, job)
+    assert made.status == 0, made.output
+    for done in (made, forged):
+        assert "must be between 0 and 10" in done.output
+    assert forged.status != 0
 
 
 @pytest.mark.parametrize("what", LEFT)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from realcluster.kubectl import Done
-from reprieve_policy import keys
+from reprieve_policy import controllers, keys
 from reprieve_testing import manifests, narrowed
 from reprieve_testing.cluster import ClusterHandle
 from reprieve_testing.narrowed import CALLED
@@ -72,8 +72,8 @@ def a_priority_class(annotations: dict[str, str]) -> Any:
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 7}
 
 
-def create(kubectl: Any, document: Any, namespace: str = NAMESPACE) -> Done:
-    creating = ("create", "-n", namespace, "--dry-run=server", "-f", "-")
+def create(kubectl: Any, document: Any, namespace: str = NAMESPACE, *words: str) -> Done:
+    creating = ("create", "-n", namespace, "--dry-run=server", "-f", "-", *words)
     return kubectl.run(*creating, stdin=json.dumps(document))
 
 
@@ -157,8 +157,11 @@ def test_a_template_is_reviewed_once_not_again_as_a_deployments_replicaset(kubec
     labels = {keys.PREEMPTION_CLASS: "2"}
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "old", "uid": "0", "controller": True}
     assert CALLED in create(kubectl, a_deployment("new", labels, "ReplicaSet")).output
-    owned = create(kubectl, a_deployment("new", labels, "ReplicaSet", ownerReferences=[owner]))
-    assert owned.status == 0, owned.output
+    owned = a_deployment("new", labels, "ReplicaSet", ownerReferences=[owner])
+    made = create(kubectl, owned, NAMESPACE, f"--as={controllers.OF_DEPLOYMENTS[0]}")
+    assert made.status == 0, made.output
+    # Anybody can write an owner reference.
+    assert CALLED in create(kubectl, owned).output
 
 
 def test_a_priority_class_is_reviewed_where_it_says_something(kubectl: Any) -> None:

@@ -1,12 +1,13 @@
 """The webhook configurations against the server that they call and the rules that it runs."""
 
+import re
 from typing import Any
 from unittest.mock import sentinel
 
 import pytest
 import yaml
 
-from reprieve_policy import checkpoint, gang_dialects, keys, namespace
+from reprieve_policy import checkpoint, controllers, gang_dialects, keys, namespace
 from reprieve_policy.kinds import CUSTOM, KINDS, TEMPLATE_KINDS
 from reprieve_policy.rules import RULES
 from reprieve_policy.template_kinds import WELL_KNOWN
@@ -192,6 +193,16 @@ def test_local_programs_are_called_for_every_webhook() -> None:
     for kind, webhooks in (("MutatingWebhookConfiguration", MUTATING), ("ValidatingWebhookConfiguration", VALIDATING)):
         wanted = [f"/webhooks/{index}/clientConfig" for index in range(len(webhooks))]
         assert [operation["path"] for operation in patched[kind]] == wanted
+
+
+def test_who_makes_a_replicaset_is_told_by_the_user_and_by_nothing_that_anybody_can_write() -> None:
+    (condition,) = [
+        found["expression"]
+        for found in webhook(VALIDATING, "templates")["matchConditions"]
+        if "replicasets" in found["expression"]
+    ]
+    assert "ownerReferences" not in condition
+    assert set(re.findall(r"'(system:[^']+)'", condition)) == set(controllers.OF_DEPLOYMENTS)
 
 
 def test_an_object_that_is_being_deleted_is_left_alone() -> None:

@@ -27,13 +27,13 @@ def annotation(key: str) -> str:
     return f"namespaceObject.metadata.?annotations[?{term.text(key)}].orValue('')"
 
 
-def enforcement() -> Variable:
+def enforcement(name: str = "enforcement") -> Variable:
     """Return how strictly rules hold; the label wins, what is unreadable counts as unsaid."""
     chain = " : ".join(
         f"{is_accepted(ENFORCEMENTS, text)}\n? {text}"
         for text in (label(keys.ENFORCEMENT), annotation(keys.ENFORCEMENT))
     )
-    return "enforcement", f"{chain} : '{ENFORCE}'"
+    return name, f"{chain} : '{ENFORCE}'"
 
 
 def classes(settings: PolicySettings) -> tuple[Variable, ...]:

@@ -7,7 +7,7 @@ what a hint's scheme needs.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from reprieve_policy import fields, keys, preemption_class
+from reprieve_policy import controllers, fields, keys, preemption_class
 from reprieve_policy.checkpoint import KEYS as CHECKPOINT_KEYS
 from reprieve_policy.kinds import KINDS, ServedKind
 from reprieve_policy.namespace import ENFORCE, OFF, WARN
@@ -27,6 +27,10 @@ _MARKS = (
     ("annotations", keys.KOORDINATOR_SOFT_EVICTION),
 )
 """Where a mark may stand; whatever it says there, it is one."""
+_IS_MADE_FROM_TEMPLATE = (
+    f"oldObject == null && request.userInfo.username in {term.texts(sorted(controllers.USERS))}\n"
+    "&& object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
+)
 
 
 class Group(NamedTuple):
@@ -70,7 +74,7 @@ def _conditions(group: Group, settings: PolicySettings) -> Iterator[Condition]:
         yield Condition(
             "is-not-a-deployments-replicaset",
             "request.resource.resource != 'replicasets'\n"
-            "|| !object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))",
+            f"|| !(request.userInfo.username in {term.texts(controllers.OF_DEPLOYMENTS)})",
         )
     new, old = ({part: group.find(owner, f"metadata.{part}") for part in _PARTS} for owner in ("object", "oldObject"))
     told = [(field.part, field.key) for field in fields.of_pods(settings)]
@@ -81,7 +85,11 @@ def _variables(group: Group, settings: PolicySettings) -> Iterator[Variable]:
     for part in _PARTS:
         yield part, group.find("object", f"metadata.{part}") + ".orValue({})"
         yield term.old(part), group.find("oldObject", f"metadata.{part}") + ".orValue({})"
-    yield namespace.enforcement()
+    yield namespace.enforcement("demanded")
+    # As `admission.decide_admission`: what a controller makes was judged when somebody wrote its template.
+    yield "isMadeFromTemplate", _IS_MADE_FROM_TEMPLATE
+    is_eased = f"variables.isMadeFromTemplate && variables.demanded == '{ENFORCE}'"
+    yield "enforcement", f"{is_eased} ? '{WARN}' : variables.demanded"
     yield from namespace.classes(settings)
     yield "priorityClassName", group.find("object", "spec.priorityClassName") + ".orValue('')"
     yield "isPlanReadable", _is_plan_readable(settings)
