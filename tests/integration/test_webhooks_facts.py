@@ -15,7 +15,7 @@ from reprieve_runtime.api import ApiError
 from reprieve_testing import builders
 from reprieve_testing.builders import a_pod, a_pod_group, a_workload
 from reprieve_testing.stub_api import StubApi, stub_api
-from reprieve_webhooks import questions
+from reprieve_webhooks import cache, questions
 from reprieve_webhooks.cache import ClusterFacts
 from reprieve_webhooks.metrics import Metrics
 from reprieve_webhooks.review import GroupVersionKind, Request
@@ -181,6 +181,25 @@ async def test_a_priority_class_that_no_watch_has_seen_is_read_with_what_it_is_d
         facts = await ready.facts_for(resource)
 
         assert (facts.priority_classes["new"].value, facts.priority_classes["above"].value) == (7, 9)
+
+
+async def test_an_object_with_any_number_of_unknown_priority_classes_is_judged_after_a_few_calls(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        for _ in range(3):
+            many = a_workload().with_templates(*(f"new-{number}" for number in range(250))).build()
+            assert not (await ready.facts_for(many)).priority_classes
+
+        asked = sum(count for path, count in ready.stub.calls.items() if path.startswith(f"{CLASSES}/new-"))
+        assert asked <= cache._MOST_READ
+
+
+async def test_a_flood_of_unknown_priority_classes_leaves_every_object_judged(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        for number in range(3 * questions.BURST_CALLS):
+            assert not (await ready.facts_for(a_pod().defended_as(f"new-{number}").build())).priority_classes
+        ready.stub.collections[NAMESPACES]["new"] = a_namespace("new", workload_type="sensitive")
+
+        assert (await ready.facts_of("new")).namespace.is_sensitive
 
 
 async def test_what_a_known_priority_class_is_defended_with_is_read_where_no_watch_has_seen_it(tmp_path: Path):

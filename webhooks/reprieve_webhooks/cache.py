@@ -28,11 +28,14 @@ from .gangs import Gangs
 from .gate_facts import ALONE, GateFacts
 from .ledgers import Ledgers
 from .lookups import Lookups
+from .questions import TooManyQuestionsError
 from .quotas import ElasticQuotas
 from .review import Request
 from .rights import Rights
 
 _NO_LEDGER: Ledger = {}
+_MOST_READ = 8
+"""PriorityClasses, for one object: its own, what that is defended with, and some that were made with it."""
 
 
 class PriorityClasses(Mapping[str, Resource]):
@@ -66,7 +69,10 @@ class ClusterFacts:
         count_gang_lookup: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._patience_seconds = lookup_timeout_seconds
-        self._lookups = Lookups(api, Resource, timeout_seconds=lookup_timeout_seconds)
+        # Two, so that who names PriorityClasses that never were leaves new Namespaces their share.
+        self._new_namespaces, self._new_priority_classes = (
+            Lookups(api, Resource, timeout_seconds=lookup_timeout_seconds) for _ in range(2)
+        )
         self._namespaces = Reflector(api, object_path("namespaces"), Resource, _keep_namespace)
         self._priority_classes = Reflector(api, object_path("priorityclasses"), Resource, _keep)
         self._by_name = PriorityClasses(self._priority_classes)
@@ -173,7 +179,7 @@ class ClusterFacts:
         self._is_complete = True
 
     async def _look_up_policy(self, name: str) -> NamespacePolicy:
-        found = await self._lookups.find("namespaces", name)
+        found = await self._new_namespaces.find("namespaces", name)
         return _UNSAID if found is None else _keep_namespace(found)
 
     def _unknown_priority_classes(self, resource: Resource) -> list[str]:
@@ -193,8 +199,20 @@ class ClusterFacts:
         return {**self._by_name, **read, **await self._read_priority_classes(missing)}
 
     async def _read_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
-        read = {name: await self._lookups.find("priorityclasses", name) for name in names}
-        return {name: found for name, found in read.items() if found is not None}
+        """Return those that exist; of more than a few, the rest is left to the watch.
+
+        Users write these names. Without the bounds, an object with hundreds of them, or many such objects, would make the
+        review fail or take too long, and be admitted unchecked.
+        """
+        asked = list(dict.fromkeys(names))[:_MOST_READ]
+        read = zip(asked, await asyncio.gather(*map(self._read_priority_class, asked)), strict=True)
+        return {name: found for name, found in read if found is not None}
+
+    async def _read_priority_class(self, name: str) -> Resource | None:
+        try:
+            return await self._new_priority_classes.find("priorityclasses", name)
+        except TooManyQuestionsError:
+            return None
 
     def _ledger_for(self, in_namespace: str, resource: Resource) -> Ledger:
         owner = controller_of(resource.metadata) if resource.kind == "Pod" else None

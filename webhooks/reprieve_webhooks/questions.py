@@ -22,6 +22,13 @@ BURST_CALLS = 100
 _MAX_REMEMBERED = 1000
 
 
+class TooManyQuestionsError(ApiError):
+    """Not asked: the bound is reached. That is not the API server's fault, and who asks may have brought it about."""
+
+    def __init__(self) -> None:
+        super().__init__(_TOO_MANY, "TooManyLookups", "too many questions that no watch answers")
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked(Generic[V]):
     at: float
@@ -42,7 +49,7 @@ class Questions(Generic[K, V]):
         self._counted_at = monotonic()
 
     async def answer(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """Return what `ask` returned to somebody a moment ago, or returns now; `ApiError` where it may not be asked."""
+        """Return what `ask` returned to somebody a moment ago, or returns now; `TooManyQuestionsError` where it may not be asked."""
         now = self._monotonic()
         asked = self._asked.get(key)
         if asked is None or self._is_over(asked, now) or _has_failed(asked.answer):
@@ -61,7 +68,7 @@ class Questions(Generic[K, V]):
         self._calls_left = min(BURST_CALLS, self._calls_left + (now - self._counted_at) * CALLS_PER_SECOND)
         self._counted_at = now
         if self._calls_left < 1:
-            raise ApiError(_TOO_MANY, "TooManyLookups", "too many questions that no watch answers")
+            raise TooManyQuestionsError
         self._calls_left -= 1
 
     def _remember(self, key: K, asked: _Asked[V]) -> _Asked[V]:
