@@ -130,6 +130,36 @@ def test_nor_in_a_template_that_was_of_another_class(people: People) -> None:
     assert refused(done, f"{path}: {NEEDS_CLAIM}"), done.output
 
 
+def a_stateful_set(name: str, **template: Any) -> Any:
+    pod = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}
+    template = {"metadata": {**template, "labels": {"app": name, **template.get("labels", {})}}, "spec": pod}
+    spec = {"replicas": 1, "serviceName": name, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize("metadata", [in_class("10"), preemptible("false"), defended_as("gold")], ids=json.dumps)
+def test_nor_by_a_revision_in_the_place_of_a_stateful_sets_own(people: People, metadata: dict[str, Any]) -> None:
+    name = f"revised-{abs(hash(json.dumps(metadata)))}"
+    made = people.owner.run("create", "-f", "-", stdin=json.dumps(a_stateful_set(name)))
+    assert made.status == 0, made.output
+    of_it = ("controllerrevisions", "-n", NAMESPACE, "-l", f"app={name}")
+    (revision,) = wait_for("its revision", lambda: people.admin.get(*of_it)["items"])
+    assert people.owner.run("delete", "controllerrevision", revision["metadata"]["name"]).status == 0
+    template = revision["data"]["spec"]["template"]["metadata"]
+    for part, entries in metadata.items():
+        template[part] = {**template.get(part, {}), **entries}
+    for key in ("resourceVersion", "uid"):
+        del revision["metadata"][key]
+    done = people.owner.run("create", "-f", "-", stdin=json.dumps(revision))
+    assert refused(done, "data.spec.template.metadata: Forbidden: what protects pods is written"), done.output
+
+
+def test_who_may_claims_it_in_a_stateful_set_whose_controller_writes_the_revision(people: People) -> None:
+    done = people.claimer.run("create", "-f", "-", stdin=json.dumps(a_stateful_set("claimed", **in_class("10"))))
+    assert done.status == 0, done.output
+    wait_for("its pod", lambda: people.admin.find("pod", "claimed-0", "-n", NAMESPACE))
+
+
 def test_who_may_claims_it_and_a_controller_makes_the_pods(people: People) -> None:
     done = people.claimer.run("create", "-f", "-", stdin=a_job("claimed", "10"))
     assert done.status == 0, done.output

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from reprieve_cli import audit
 from reprieve_operator.settings import OperatorSettings
-from reprieve_policy import rights
+from reprieve_policy import controllers, rights
 from reprieve_policy.template_kinds import WELL_KNOWN
 from reprieve_testing import manifests
 from reprieve_webhooks.settings import Settings
@@ -136,11 +136,14 @@ def test_rights_of_people_are_bound_to_nobody() -> None:
 def test_who_makes_pods_from_checked_templates_may_claim_the_class_in_them_and_nothing_else() -> None:
     binding = controllers_binding()
     assert binding["roleRef"]["name"] == "reprieve:claim-sensitive"
-    assert {(subject["kind"], subject["name"]) for subject in binding["subjects"]} == {
-        ("Group", "system:serviceaccounts:kube-system"),
-        ("User", "system:kube-controller-manager"),
-    }
+    assert {_user_of(subject) for subject in binding["subjects"]} == controllers.USERS
     assert set(_rights_in(binding)) == everywhere("reprieve.dev/preemptionclasses", "claim-sensitive")
+
+
+def _user_of(subject: Any) -> str:
+    if subject["kind"] == "User":
+        return str(subject["name"])
+    return f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
 
 
 def test_an_audit_may_read_every_kind_that_it_judges_and_write_nothing() -> None:
