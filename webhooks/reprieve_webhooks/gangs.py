@@ -73,7 +73,7 @@ class Gangs:
         """Return what the other members of a new pod's gang say; `None` where there are none, or nobody knows."""
         view = next(pod_views(pod))
         found = gang.read(view)
-        if found is None or not members.can_be_read(namespace, found):
+        if found is None or not found.is_declared or not members.can_be_read(namespace, found):
             return None
         key = (namespace, *found.key)
         mine: Traits = divergence.traits_of(view, found, facts)

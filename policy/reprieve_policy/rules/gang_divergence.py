@@ -2,8 +2,8 @@
 
 Checked: whether they are preemptible and can preempt, class, priority, what they are defended with, and the gang's
 `min-available` and size. A pod is compared with the gang's living members when it is created or joins; the templates of one
-object are compared with each other, and those of a JobSet or LeaderWorkerSet are one gang. Which member comes first does not
-matter. A change of a template is warned of: the pods of a rollout would differ from those that it replaces one by one, so the
+object are compared with each other. Those of a JobSet or LeaderWorkerSet are one gang too, but nobody declared it: there a
+difference is warned of, and their pods are not compared. Which member comes first does not matter. A change of a template is warned of: the pods of a rollout would differ from those that it replaces one by one, so the
 workload has to be scaled to 0 between. After creation protection may only fall, and falls one pod after another: that is not refused, nor is what two
 replicas of the webhooks admit at the same moment. The operator reports what is left, by Event, metric and, on a native
 PodGroup, the condition `PodsNotMatchingPriority`.
@@ -32,12 +32,16 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     warnings: list[str] = []
     for view in pod_views(resource):
         own = _gang_of(view, resource)
-        if own is None:
+        if own is None or not (own.is_declared or view.is_template):
             continue
         traits = divergence.traits_of(view, own, facts)
         rest = first.setdefault(own.key, traits) if view.is_template else facts.gang
-        if rest is not None and rest != traits:
+        if rest is not None and rest != traits and own.is_declared:
             found.extend(_differences(view, traits, rest, own.name))
+        elif rest is not None and rest != traits:
+            # Without this, installing the webhooks would refuse a driver whose priority is not its workers'.
+            names = ", ".join(name.replace("_", " ") for name in divergence.differences(traits, rest))
+            warnings.append(f"{view.prefix}metadata: not as in the rest of the gang: {names}")
         # A LeaderWorkerSet replaces a whole group at a time.
         if own.is_declared and view.is_template and old is not None and _is_changed(view, own, traits, old, facts):
             warnings.append(f"{view.prefix}metadata: new pods of the gang are refused while old ones live")

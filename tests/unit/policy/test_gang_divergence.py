@@ -157,17 +157,20 @@ def test_templates_of_different_gangs_and_of_none_are_not() -> None:
     assert said_of(of_templates(head=MEMBER, workers=other, rest=a_pod().in_class(3))) == []
 
 
-def test_those_of_a_jobset_are_one_gang() -> None:
-    made = of_templates(replicatedJobs__0__template=a_pod(), replicatedJobs__1__template=a_pod().in_class(5))
-    assert said_of(made) == [f'spec.replicatedJobs[1].template.{CLASS}: Invalid value: "5": must be "4", {REST}']
+def test_those_of_a_jobset_and_of_a_leader_worker_set_are_a_gang_that_nobody_declared() -> None:
+    other = a_pod().in_class(5)
+    jobset = of_templates(replicatedJobs__0__template=a_pod(), replicatedJobs__1__template=other)
+    group = of_templates(leaderWorkerTemplate__leaderTemplate=other, leaderWorkerTemplate__workerTemplate=a_pod())
+    for made, path in ((jobset, "replicatedJobs[1].template"), (group, "leaderWorkerTemplate.workerTemplate")):
+        verdict = decide_admission(made, None, FACTS)
+        assert verdict.is_allowed
+        assert f"spec.{path}.metadata: not as in the rest of the gang: preemption class" in verdict.warnings
 
 
-def test_those_of_a_leader_worker_set_too() -> None:
-    made = of_templates(
-        leaderWorkerTemplate__leaderTemplate=a_pod().in_class(5), leaderWorkerTemplate__workerTemplate=a_pod()
-    )
-    where = f"spec.leaderWorkerTemplate.workerTemplate.{CLASS}"
-    assert said_of(made) == [f'{where}: Invalid value: "4": must be "5", {REST}']
+def test_a_pod_of_a_gang_that_nobody_declared_is_not_compared() -> None:
+    pod = a_pod().labelled(keys.JOBSET, "a").in_class(5)
+    rest = traits(a_pod().labelled(keys.JOBSET, "a"))
+    assert decide_admission(pod.build(), None, replace(FACTS, gang=rest)).is_silent
 
 
 def test_a_template_is_not_compared_with_living_pods_which_it_replaces() -> None:
