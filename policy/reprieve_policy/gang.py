@@ -73,11 +73,16 @@ def read(view: PodView) -> Gang | None:
     return Gang(
         dialect=dialect.id,
         name=first.name,
-        is_declared=dialect.is_declared,
+        is_declared=dialect.is_declared and not is_generated(dialect, view),
         min_available=_first_readable(minimums(view)),
         size=_first_readable(sizes(view)),
         selector=_selector(dialect, view),
     )
+
+
+def is_generated(dialect: Dialect, view: PodView) -> bool:
+    """True where a controller gave the pod its name in this dialect."""
+    return dialect.is_generated_with is not None and bool(dialect.is_generated_with.read(view))
 
 
 def says_anything(view: PodView) -> bool:

@@ -62,7 +62,7 @@ class Dialect:
     """Says which of several gangs of that name."""
     is_declared: bool = True
     is_generated_with: Place | None = None
-    """Where this says something, a controller wrote the name, and the pod may declare another."""
+    """Where this says something, a controller wrote the name: nobody declared it, and the pod may declare another."""
     may_be_generated: bool = False
     """On a pod that has a controller, one may have written the name: Volcano's and the Job controller do."""
     instead: str = ""
@@ -87,8 +87,18 @@ DIALECTS: tuple[Dialect, ...] = (
         minimum=_annotation(keys.KOORDINATOR_MIN_AVAILABLE),
         size=_annotation(keys.KOORDINATOR_TOTAL),
     ),
-    Dialect(id="volcano", name=_annotation(keys.VOLCANO_GROUP), may_be_generated=True),
-    Dialect(id="volcano", name=_annotation(keys.VOLCANO_OWN_GROUP), may_be_generated=True),
+    Dialect(
+        id="volcano",
+        name=_annotation(keys.VOLCANO_GROUP),
+        is_generated_with=_annotation(keys.VOLCANO_TASK),
+        may_be_generated=True,
+    ),
+    Dialect(
+        id="volcano",
+        name=_annotation(keys.VOLCANO_OWN_GROUP),
+        is_generated_with=_annotation(keys.VOLCANO_TASK),
+        may_be_generated=True,
+    ),
     Dialect(
         id="lightweight",
         name=_label(keys.OLD_POD_GROUP),

@@ -48,7 +48,7 @@ def _check_view(view: PodView, *, is_controlled: bool) -> Iterator[Violation]:
 def _is_chosen(dialect: Dialect, view: PodView, *, is_controlled: bool) -> bool:
     if not dialect.is_declared or (dialect.may_be_generated and is_controlled):
         return False
-    return dialect.is_generated_with is None or not dialect.is_generated_with.read(view)
+    return not gang.is_generated(dialect, view)
 
 
 def _another(said: Said, first: Said) -> Violation:

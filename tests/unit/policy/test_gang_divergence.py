@@ -167,10 +167,17 @@ def test_those_of_a_jobset_and_of_a_leader_worker_set_are_a_gang_that_nobody_dec
         assert f"spec.{path}.metadata: not as in the rest of the gang: preemption class" in verdict.warnings
 
 
-def test_a_pod_of_a_gang_that_nobody_declared_is_not_compared() -> None:
-    pod = a_pod().labelled(keys.JOBSET, "a").in_class(5)
-    rest = traits(a_pod().labelled(keys.JOBSET, "a"))
-    assert decide_admission(pod.build(), None, replace(FACTS, gang=rest)).is_silent
+GENERATED = {
+    "a JobSet's": a_pod().labelled(keys.JOBSET, "a"),
+    "a Volcano Job's": a_pod().annotated(keys.VOLCANO_GROUP, "a").annotated(keys.VOLCANO_TASK, "worker"),
+    "one that Kueue named": a_pod().labelled(keys.KUEUE_GROUP, "a").annotated(keys.KUEUE_PARENT, "ReplicaSet"),
+}
+
+
+@pytest.mark.parametrize("member", GENERATED.values(), ids=GENERATED)
+def test_a_pod_of_a_gang_that_nobody_declared_is_not_compared(member: PodBuilder) -> None:
+    verdict = decide_admission(member.in_class(5).build(), None, replace(FACTS, gang=traits(member)))
+    assert verdict.is_silent
 
 
 def test_a_template_is_not_compared_with_living_pods_which_it_replaces() -> None:
