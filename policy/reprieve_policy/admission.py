@@ -10,6 +10,9 @@ from .objects import Resource
 from .rules import RULES, Rule
 from .verdict import SILENT, Verdict
 
+MOST_TOLD = 100
+"""Violations, and warnings, in one answer."""
+
 _RULES_OF: Mapping[str, tuple[Rule, ...]] = {
     kind: tuple(rule for rule in RULES if kind in rule.kinds)
     for kind in frozenset().union(*(rule.kinds for rule in RULES))
@@ -32,7 +35,16 @@ def decide_admission(resource: Resource, old: Resource | None, facts: Facts, *, 
     is_warned_only = facts.namespace.enforcement == WARN or (
         old is None and not verdict.is_allowed and controllers.is_made_from_template(resource, user)
     )
-    return _as_warnings(verdict) if is_warned_only else verdict
+    return _bounded(_as_warnings(verdict) if is_warned_only else verdict)
+
+
+def _bounded(verdict: Verdict) -> Verdict:
+    """Leave out what nobody reads any more. Without this, an object of a megabyte is answered with fifty."""
+    left = max(len(verdict.violations), len(verdict.warnings)) - MOST_TOLD
+    if left <= 0:
+        return verdict
+    more = f"there is more to say than can be shown: {left} are left out"
+    return replace(verdict, violations=verdict.violations[:MOST_TOLD], warnings=(more, *verdict.warnings[:MOST_TOLD]))
 
 
 def _run(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
-from reprieve_policy import keys
+from reprieve_policy import admission, keys
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.kinds import TEMPLATE_KINDS
@@ -507,3 +507,19 @@ def test_every_rule_says_what_it_checks() -> None:
 
 def test_rules_have_ids_of_their_own() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+def test_of_more_than_anybody_reads_the_first_are_told_and_how_many_are_left_out() -> None:
+    many = a_policy_map(**{f"unknown{number}": "x" for number in range(5000)})
+    verdict = decide_admission(many, None, Facts())
+    assert not verdict.is_allowed
+    assert len(verdict.violations) == admission.MOST_TOLD
+    assert verdict.warnings == ("there is more to say than can be shown: 4900 are left out",)
+
+
+def test_what_is_left_out_still_refuses_nothing_where_it_is_only_warned_of() -> None:
+    warned = Facts(namespace=NamespacePolicy(enforcement="warn"))
+    many = a_policy_map(**{f"unknown{number}": "x" for number in range(200)})
+    verdict = decide_admission(many, None, warned)
+    assert verdict.is_allowed
+    assert len(verdict.warnings) == admission.MOST_TOLD + 1
