@@ -2,10 +2,10 @@
 
 Nothing serves these resources; RBAC grants verbs on them. They are checked without a namespace, so that only a
 ClusterRoleBinding grants them. Who has them is the API server's to say: the webhook asks it (SubjectAccessReview) and hands
-the answer to the rules as `Facts.lacking`. Rights that the guard checks inside the API server are not here.
+the answer to the rules as `Facts.lacking`. What the guard asks inside the API server is not asked a second time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .facts import Facts, Right
 from .keys import PREEMPTIBLE, PREEMPTION_CLASS
@@ -30,7 +30,7 @@ def needed(resource: Resource, old: Resource | None, facts: Facts) -> frozenset[
     return frozenset(found) if found else _NONE
 
 
-def claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[PodView]:
+def non_preemptible_claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[PodView]:
     """Yield the pod or the templates that newly claim to be non-preemptible without a quota.
 
     A quota without a `min` promises nothing to non-preemptible pods, and so bounds nothing.
@@ -38,8 +38,14 @@ def claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[P
     if facts.settings.default_preemptible is False:
         # The admin made that the default: the label says nothing that would not hold without it.
         return
-    before = {view.prefix for view in pod_views(old) if _claims(old, view, facts)} if old else set[str]()
-    yield from (view for view in pod_views(resource) if _claims(resource, view, facts) and view.prefix not in before)
+
+    def is_claimed(view: PodView, of: Resource) -> bool:
+        if view.labels.get(PREEMPTIBLE) != "false":
+            return False
+        quota = facts.quotas.find(view.labels, of.metadata.namespace or "")
+        return quota is None or not quota.least
+
+    yield from _newly(is_claimed, resource, old)
 
 
 def sensitive_claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[PodView]:
@@ -50,19 +56,15 @@ def sensitive_claims(resource: Resource, old: Resource | None, facts: Facts) -> 
     """
     policy = facts.namespace
     if isinstance(resource, TemplatedResource) and not policy.is_sensitive and policy.default_class != HIGHEST:
-        before = {view.prefix for view in pod_views(old) if _claims_sensitive(view)} if old else set[str]()
-        yield from (view for view in pod_views(resource) if _claims_sensitive(view) and view.prefix not in before)
+        yield from _newly(lambda view, _: view.labels.get(PREEMPTION_CLASS) == str(HIGHEST), resource, old)
 
 
-def _claims_sensitive(view: PodView) -> bool:
-    return view.labels.get(PREEMPTION_CLASS) == str(HIGHEST)
+def _newly(
+    is_claimed: Callable[[PodView, Resource], bool], resource: Resource, old: Resource | None
+) -> Iterator[PodView]:
+    """Yield the pod or the templates that claim what they did not before."""
+    before = {view.prefix for view in pod_views(old) if is_claimed(view, old)} if old else set[str]()
+    yield from (view for view in pod_views(resource) if is_claimed(view, resource) and view.prefix not in before)
 
 
-def _claims(resource: Resource, view: PodView, facts: Facts) -> bool:
-    if view.labels.get(PREEMPTIBLE) != "false":
-        return False
-    quota = facts.quotas.find(view.labels, resource.metadata.namespace or "")
-    return quota is None or not quota.least
-
-
-_CLAIMED = {CLAIM_NON_PREEMPTIBLE: claims, CLAIM_SENSITIVE: sensitive_claims}
+_CLAIMED = {CLAIM_NON_PREEMPTIBLE: non_preemptible_claims, CLAIM_SENSITIVE: sensitive_claims}

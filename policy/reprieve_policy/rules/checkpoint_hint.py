@@ -1,8 +1,8 @@
 """A checkpoint hint has its other half in the pod: a port, a container or a mount.
 
-Checked: `http://:PORT/…` and `grpc://:PORT` name a `containerPort` that a container declares, `signal://…?container=NAME` a container,
-`file:///PATH` a path inside a volume that a container mounts; native sidecars are containers too. Warned of: a scheme that this
-version does not carry yet (`grpc`, `signal`, `file`); its workload is asked by annotation.
+Checked: `http://:PORT/…` and `grpc://:PORT` name a `containerPort` that a container declares, `signal://…?container=NAME` a
+container, `file:///PATH` a path inside a volume that a container mounts; native sidecars are containers too. Warned of: a
+scheme that this version does not carry yet (`grpc`, `signal`, `file`); its workload is asked by annotation.
 
 Why: a hint that reaches nobody is a checkpoint that fails at the worst moment, and nobody learns of it before. Kubernetes does
 not need ports to be declared; here they say that the workload knows of the hint.

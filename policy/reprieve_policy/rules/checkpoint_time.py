@@ -1,8 +1,8 @@
 """A save has the time that it is said to take.
 
-Warned of, where `estimated-checkpoint-time` says how long a save takes: a workload that is asked to save (it has a hint, or says
-`checkpoint: auto` or `manual`) and whose `checkpoint-timeout` is shorter; any other, which learns of its end by SIGTERM only, and whose
-`terminationGracePeriodSeconds`, or the admin's cap on it, is shorter.
+Warned of, where `estimated-checkpoint-time` says how long a save takes: a workload that is asked to save (it has a hint, or
+says `checkpoint: auto` or `manual`) and whose `checkpoint-timeout` is shorter; any other, which learns of its end by SIGTERM
+only, and whose `terminationGracePeriodSeconds`, or the admin's cap on it, is shorter.
 
 Why: SIGKILL comes in the middle of the save. Who is asked saves before the pod is deleted, so its grace period does not matter.
 

@@ -3,9 +3,10 @@
 Checked: whether they are preemptible and can preempt, class, priority, what they are defended with, and the gang's
 `min-available` and size. A pod is compared with the gang's living members when it is created or joins; the templates of one
 object are compared with each other. Those of a JobSet or LeaderWorkerSet are one gang too, but nobody declared it: there a
-difference is warned of, and their pods are not compared. Which member comes first does not matter. A change of a template is warned of: the pods of a rollout would differ from those that it replaces one by one, so the
-workload has to be scaled to 0 between. After creation protection may only fall, and falls one pod after another: that is not refused, nor is what two
-replicas of the webhooks admit at the same moment. The operator reports what is left, by Event, metric and, on a native
+difference is warned of, and their pods are not compared. Which member comes first does not matter. A change of a template
+is warned of: the pods of a rollout would differ from those that it replaces one by one, so the workload has to be scaled
+to 0 between. After creation protection may only fall, and falls one pod after another: that is not refused, nor is what
+two replicas of the webhooks admit at the same moment. The operator reports what is left, by Event, metric and, on a native
 PodGroup, the condition `PodsNotMatchingPriority`.
 
 Why: a gang is preempted as a whole or not at all. One member that may not be a victim, or that wins where the others lose,

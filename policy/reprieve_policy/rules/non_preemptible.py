@@ -1,7 +1,7 @@
 """`preemptible: "false"` without a quota that bounds it is a right.
 
-Checked when a pod or a template newly says the label: its ElasticQuota has a `min`, or whoever writes it has the verb `claim` on
-`nonpreemptiblepods.reprieve.dev`, cluster-wide. Offline, where nobody can be asked, it is warned of.
+Checked when a pod or a template newly says the label: its ElasticQuota has a `min`, or whoever writes it has the verb
+`claim` on `nonpreemptiblepods.reprieve.dev`, cluster-wide. Offline, where nobody can be asked, it is warned of.
 
 Why: a quota's `min` bounds how much a team may keep from everybody else. Without one, a label that anybody may write would
 make any number of pods untouchable.
@@ -29,7 +29,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check that whoever claims it may."""
     if not facts.is_offline and CLAIM_NON_PREEMPTIBLE not in facts.lacking:
         return SILENT
-    paths = [label_path(view.prefix, PREEMPTIBLE) for view in rights.claims(resource, old, facts)]
+    paths = [label_path(view.prefix, PREEMPTIBLE) for view in rights.non_preemptible_claims(resource, old, facts)]
     if facts.is_offline:
         return Verdict(warnings=tuple(f"{path}: needs a quota or a right" for path in paths)) if paths else SILENT
     return Verdict(violations=tuple(Violation(path, Kind.FORBIDDEN, None, _NEEDS) for path in paths))
