@@ -28,15 +28,20 @@ def of_pod(spec: Spec) -> dict[str, int]:
     return dict(Counter(amounts) + Counter(quota.read_amounts(spec.overhead or {})))
 
 
-def pods_of(resource: Resource) -> int:
-    """Return how many pods an object makes at once; 1 where that is not its own to say, as with a DaemonSet."""
+def pods_of(resource: Resource) -> int | None:
+    """Return how many pods a workload has at once: 0 where it is paused, `None` where that is not its own to say."""
     spec = resource.spec or Spec()
     if resource.kind == "CronJob":
         spec = (spec.jobTemplate.spec if spec.jobTemplate else None) or Spec()
     if resource.kind in ("Job", "CronJob"):
         parallelism = 1 if spec.parallelism is None else spec.parallelism
         return max(0, parallelism if spec.completions is None else min(parallelism, spec.completions))
-    return 1 if spec.replicas is None else max(0, spec.replicas)
+    if resource.kind in _WITH_REPLICAS:
+        return 1 if spec.replicas is None else max(0, spec.replicas)
+    return None
+
+
+_WITH_REPLICAS = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"})
 
 
 def _sum(containers: Iterable[Container]) -> Amounts:

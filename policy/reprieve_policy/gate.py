@@ -1,4 +1,4 @@
-# ruff: noqa: N815 - an owner's field names are the API's own, so that JSON decodes into them directly
+# ruff: noqa: N815 - a status's field names are the API's own, so that JSON decodes into them directly
 """The gang gate: pods of a gang wait until `min-available` of them exist, and then go to the scheduler together.
 
 It stands in for PreFilter of document 004, which a stock scheduler does not have: "the total number of pods, excluding
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from . import gang
+from . import demand, gang
 from .facts import Facts
 from .keys import GANG_GATE, GANG_GATE_LABEL
 from .objects import ObjectMeta, Resource, Spec, labels_of, pod_views
@@ -31,16 +31,6 @@ _PARALLEL = "Parallel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerSpec:
-    """How many pods a Job, a StatefulSet or a ReplicaSet makes."""
-
-    replicas: int | None = None
-    podManagementPolicy: str | None = None
-    parallelism: int | None = None
-    completions: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerStatus:
     """Which template a StatefulSet's pods are of; the two differ during a rollout."""
 
@@ -49,30 +39,23 @@ class OwnerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(Resource):
     """A pod's controller."""
 
-    kind: str = ""
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: OwnerSpec = field(default_factory=OwnerSpec)
     status: OwnerStatus = field(default_factory=OwnerStatus)
 
 
 def count_made_together(owner: Owner) -> int:
     """Return how many pods `owner` makes without waiting for one of them to run."""
-    spec = owner.spec
-    if owner.kind == "Job":
-        parallelism = 1 if spec.parallelism is None else spec.parallelism
-        return parallelism if spec.completions is None else min(parallelism, spec.completions)
     if owner.kind == "StatefulSet" and not _makes_all_at_once(owner):
         return 1
-    return 1 if spec.replicas is None else spec.replicas
+    return demand.pods_of(owner) or 1
 
 
 def _makes_all_at_once(stateful_set: Owner) -> bool:
     """False for OrderedReady, and during a rollout, in which a pod is made only once the one before it is ready."""
-    status = stateful_set.status
-    return stateful_set.spec.podManagementPolicy == _PARALLEL and status.currentRevision == status.updateRevision
+    spec, status = stateful_set.spec or Spec(), stateful_set.status
+    return spec.podManagementPolicy == _PARALLEL and status.currentRevision == status.updateRevision
 
 
 def may_wait(resource: Resource, settings: PolicySettings) -> bool:

@@ -38,7 +38,7 @@ class ObjectMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """An entry of a list of which only the name is read: a scheduling gate, a volume."""
+    """An entry of a list of which only the name is read: a scheduling gate."""
 
     name: str = ""
 
@@ -54,7 +54,6 @@ class ContainerPort:
 class VolumeMount:
     """Where a container sees a volume."""
 
-    name: str = ""
     mountPath: str = ""
 
 

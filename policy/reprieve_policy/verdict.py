@@ -54,7 +54,6 @@ class Kind(Enum):
     INVALID = ("Invalid value", "FieldValueInvalid")
     UNSUPPORTED = ("Unsupported value", "FieldValueNotSupported")
     FORBIDDEN = ("Forbidden", "FieldValueForbidden")
-    DUPLICATE = ("Duplicate value", "FieldValueDuplicate")
     NOT_FOUND = ("Not found", "FieldValueNotFound")
 
     @property

@@ -15,10 +15,10 @@ have pods of several workloads.
 
 from collections.abc import Iterator
 
-from reprieve_policy import gang, keys
+from reprieve_policy import demand, gang, keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.gang import Number
-from reprieve_policy.objects import PodView, Resource, Spec, pod_views
+from reprieve_policy.objects import PodView, Resource, pod_views
 from reprieve_policy.settings import REFUSE
 from reprieve_policy.value import OneOf
 from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
@@ -35,7 +35,7 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
         return SILENT
     violations = [found for view in views for found in _check_view(view)]
     warnings = [text for view in views for text in _warn_unequal(view)]
-    most = _most_pods(resource.kind, _workload_spec(resource))
+    most = demand.pods_of(resource)
     unreachable = [number for view in views for number in gang.minimums(view) if most and _int(number) > most]
     if facts.settings.unreachable_min_available == REFUSE:
         detail = f"must be at most {most}: the {resource.kind} runs no more pods at once"
@@ -84,21 +84,6 @@ def _warn_unequal(view: PodView) -> Iterator[str]:
     minimum, total = (gang.SIZE.parse(text, "") for text in texts)
     if isinstance(minimum, int) and isinstance(total, int) and minimum < total:
         yield f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}: below {total}, but the gang is preempted as a whole"
-
-
-def _workload_spec(resource: Resource) -> Spec:
-    spec = resource.spec or Spec()
-    return (spec.jobTemplate.spec or Spec()) if spec.jobTemplate is not None else spec
-
-
-def _most_pods(kind: str, spec: Spec) -> int | None:
-    """Return how many pods the workload has at once; `None` where that is not its to say, 0 where it is paused."""
-    if kind in ("Job", "CronJob"):
-        parallelism = 1 if spec.parallelism is None else spec.parallelism
-        return parallelism if spec.completions is None else min(parallelism, spec.completions)
-    if kind in ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"):
-        return 1 if spec.replicas is None else spec.replicas
-    return None
 
 
 def _int(number: Number) -> int:

@@ -57,7 +57,8 @@ def _check(resource: Resource, view: PodView, facts: Facts) -> Iterator[_Excess]
     quota = facts.quotas.find(view.labels, resource.metadata.namespace or "")
     if quota is None:
         return
-    pods = demand.pods_of(resource)
+    own = demand.pods_of(resource)
+    pods = 1 if own is None else own
     disabled = facts.settings.default_preemptible is False
     is_preemptible = koordinator.is_preemptible(view.labels, disable_default_preemptiable=disabled)
     for name, amount in demand.of_pod(view.spec).items():

@@ -22,7 +22,7 @@ def a_container(name: str = "main", *, port: int | None = None, mount: str | Non
     return Container(
         name=name,
         ports=None if port is None else (ContainerPort(containerPort=port),),
-        volumeMounts=None if mount is None else (VolumeMount(name="v", mountPath=mount),),
+        volumeMounts=None if mount is None else (VolumeMount(mountPath=mount),),
     )
 
 

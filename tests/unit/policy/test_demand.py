@@ -68,7 +68,7 @@ def test_resources_are_told_apart() -> None:
 
 
 WORKLOADS = {
-    "a pod is one": (Resource(kind="Pod", spec=Spec()), 1),
+    "a pod is no workload": (Resource(kind="Pod", spec=Spec()), None),
     "a Job is its parallelism": (Resource(kind="Job", spec=Spec(parallelism=4)), 4),
     "a Job makes no more than it completes": (Resource(kind="Job", spec=Spec(parallelism=4, completions=3)), 3),
     "a Job makes one where it says nothing": (Resource(kind="Job", spec=Spec()), 1),
@@ -83,11 +83,11 @@ WORKLOADS = {
     "a Deployment is one where it says nothing": (Resource(kind="Deployment", spec=Spec()), 1),
     "a Deployment may be scaled to nothing": (Resource(kind="Deployment", spec=Spec(replicas=0)), 0),
     "less than none is none": (Resource(kind="StatefulSet", spec=Spec(replicas=-3)), 0),
-    "a DaemonSet's are the nodes' to say": (Resource(kind="DaemonSet", spec=Spec()), 1),
+    "a DaemonSet's are the nodes' to say": (Resource(kind="DaemonSet", spec=Spec()), None),
     "an object without a spec is one": (Resource(kind="Deployment"), 1),
 }
 
 
 @pytest.mark.parametrize(("resource", "pods"), WORKLOADS.values(), ids=WORKLOADS)
-def test_workloads_make_pods(resource: Resource, pods: int) -> None:
+def test_workloads_make_pods(resource: Resource, pods: int | None) -> None:
     assert demand.pods_of(resource) == pods

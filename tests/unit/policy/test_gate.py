@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reprieve_policy import gate, keys
 from reprieve_policy.defaults import decide_defaults
 from reprieve_policy.facts import Facts
-from reprieve_policy.gate import Owner, OwnerSpec, OwnerStatus, Release, Waiting
+from reprieve_policy.gate import Owner, OwnerStatus, Release, Waiting
 from reprieve_policy.objects import Named, ObjectMeta, Resource, SchedulingGroup, Spec
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Change, Gate
@@ -103,24 +103,24 @@ def test_a_pod_without_a_spec_is_read_as_an_empty_one() -> None:
 
 PARALLEL, ORDERED = "Parallel", "OrderedReady"
 OWNERS = {
-    "a Job makes as many as its parallelism": (Owner(kind="Job", spec=OwnerSpec(parallelism=4)), 4),
+    "a Job makes as many as its parallelism": (Owner(kind="Job", spec=Spec(parallelism=4)), 4),
     "a Job without parallelism makes one": (Owner(kind="Job"), 1),
-    "a Job makes no more than it completes": (Owner(kind="Job", spec=OwnerSpec(parallelism=8, completions=3)), 3),
-    "a ReplicaSet makes all": (Owner(kind="ReplicaSet", spec=OwnerSpec(replicas=4)), 4),
+    "a Job makes no more than it completes": (Owner(kind="Job", spec=Spec(parallelism=8, completions=3)), 3),
+    "a ReplicaSet makes all": (Owner(kind="ReplicaSet", spec=Spec(replicas=4)), 4),
     "a ReplicaSet that does not say makes one": (Owner(kind="ReplicaSet"), 1),
     "a StatefulSet that is Parallel makes all": (
-        Owner(kind="StatefulSet", spec=OwnerSpec(replicas=4, podManagementPolicy=PARALLEL)),
+        Owner(kind="StatefulSet", spec=Spec(replicas=4, podManagementPolicy=PARALLEL)),
         4,
     ),
     "a StatefulSet that is OrderedReady waits for each": (
-        Owner(kind="StatefulSet", spec=OwnerSpec(replicas=4, podManagementPolicy=ORDERED)),
+        Owner(kind="StatefulSet", spec=Spec(replicas=4, podManagementPolicy=ORDERED)),
         1,
     ),
-    "a StatefulSet that does not say is OrderedReady": (Owner(kind="StatefulSet", spec=OwnerSpec(replicas=4)), 1),
+    "a StatefulSet that does not say is OrderedReady": (Owner(kind="StatefulSet", spec=Spec(replicas=4)), 1),
     "a StatefulSet in a rollout waits for each": (
         Owner(
             kind="StatefulSet",
-            spec=OwnerSpec(replicas=4, podManagementPolicy=PARALLEL),
+            spec=Spec(replicas=4, podManagementPolicy=PARALLEL),
             status=OwnerStatus(currentRevision="set-1", updateRevision="set-2"),
         ),
         1,

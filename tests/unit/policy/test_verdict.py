@@ -33,7 +33,6 @@ MESSAGES = {
         "p: Required value: needed for gangs",
     ),
     "something unknown": (Violation("p", Kind.NOT_FOUND, "gold", ""), 'p: Not found: "gold"'),
-    "something twice": (Violation("p", Kind.DUPLICATE, "x", ""), 'p: Duplicate value: "x"'),
     "an empty value": (Violation("p", Kind.INVALID, "", "must be a class"), 'p: Invalid value: "": must be a class'),
 }
 
@@ -49,7 +48,6 @@ def test_every_kind_has_the_api_servers_words_and_cause() -> None:
         "Invalid value": "FieldValueInvalid",
         "Unsupported value": "FieldValueNotSupported",
         "Forbidden": "FieldValueForbidden",
-        "Duplicate value": "FieldValueDuplicate",
         "Not found": "FieldValueNotFound",
     }
 
