@@ -8,7 +8,7 @@ that has just been created costs one patch a pod, and no list. Nothing is rememb
 import asyncio
 import contextlib
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from reprieve_policy import duration, gate
@@ -38,6 +38,9 @@ _FRESH_SECONDS = 1.0
 """No gang is called complete by members that were counted longer ago."""
 _NEVER = float("-inf")
 _LISTS_AT_ONCE = 4
+COUNTS_AT_ONCE = 4
+"""Of one namespace's gangs, before all others are looked at again. Without this, a tenant with thousands of gangs that never
+become complete would hold up those of all others."""
 _EVENTS = {Release.COMPLETE: "GangReleased", Release.TIMED_OUT: "GangIncomplete"}
 
 GangKey = tuple[str, tuple[str, str]]
@@ -73,6 +76,7 @@ class Gatekeeper:
         self._recount_seconds = recount_seconds
         self._changed = asyncio.Event()
         self._lists = asyncio.Semaphore(_LISTS_AT_ONCE)
+        self._counts: Counter[str] = Counter()
         self._records: dict[GangKey, _Record] = {}
         self._releaser = Releaser(effects, clock)
         self._reflector: Reflector[GangPod, Held] = Reflector(
@@ -114,6 +118,7 @@ class Gatekeeper:
     async def _look(self) -> float:
         """Look at every gang that waits; return when to look again though nothing changed [s]."""
         gangs, strays = self._sort()
+        self._counts.clear()
         self._records = {key: self._record(key) for key in gangs}
         looks = [self._look_at(self._records[key], members) for key, members in gangs.items()]
         freed, again = await asyncio.gather(self._releaser.release(strays), asyncio.gather(*looks))
@@ -159,10 +164,12 @@ class Gatekeeper:
         is_settled = self._clock.monotonic() >= record.settles_at
         is_old = self._age(record) >= self._recount_seconds
         is_guess = why is Release.COMPLETE and len(members) < _wanted(members) and self._age(record) >= _FRESH_SECONDS
-        if (why is None and is_settled and is_old) or is_guess:
-            await self._count(record, members)
-            return self._decide_with(record, members)
-        return why
+        if not ((why is None and is_settled and is_old) or is_guess):
+            return why
+        if self._counts[members[0].metadata.namespace or ""] == COUNTS_AT_ONCE:
+            return None
+        await self._count(record, members)
+        return self._decide_with(record, members)
 
     def _decide_with(self, record: _Record, members: list[Held]) -> Release | None:
         # A watch that is behind does not know all that were counted: nobody counts twice.
@@ -172,6 +179,7 @@ class Gatekeeper:
 
     async def _count(self, record: _Record, members: list[Held]) -> None:
         """Ask which members exist, also those that do not wait."""
+        self._counts[members[0].metadata.namespace or ""] += 1
         async with self._lists:
             record.counted = await gated.find_members(self._api, members[0])
         record.counted_at = self._clock.monotonic()
@@ -184,11 +192,11 @@ class Gatekeeper:
         end = gate.deadline([held.waiting for held in members], self._policy.current)
         left = (end - self._clock.now()).total_seconds()
         is_settled = now >= record.settles_at
-        if is_settled and not record.is_announced:
+        if is_settled and record.counted_at != _NEVER and not record.is_announced:
             record.is_announced = True
             self._announce_waiting(len(record.counted), members, left)
         next_count = record.counted_at + self._recount_seconds if is_settled else record.settles_at
-        return min(left, next_count - now)
+        return max(0.0, min(left, next_count - now))
 
     def _tell(self, freed: list[Held], why: Release) -> None:
         self._metrics.gang_releases.labels(why.value).inc()

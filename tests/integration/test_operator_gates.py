@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from reprieve_operator import gatekeeper as gatekeepers
 from reprieve_operator.announce import Announcer
 from reprieve_operator.clock import Clock
 from reprieve_operator.effects import Effects
@@ -175,6 +176,29 @@ async def test_an_incomplete_gang_is_counted_after_a_moment_and_then_at_times(tm
 
         assert running.said.reasons == ["GangWaiting"]
         assert [running.patches(name) for name in "ab"] == [0, 0]
+
+
+async def test_many_incomplete_gangs_of_one_namespace_are_counted_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    minimum = {keys.OLD_MIN_AVAILABLE: "4", keys.GANG_GATE_LABEL: "waiting"}
+    held = [a_pod(f"p{number}", labels={keys.OLD_POD_GROUP: f"gang-{number}", **minimum}) for number in range(40)]
+    async with gatekeeper(tmp_path, *held) as running:
+        in_one_look = []
+
+        async def look() -> float:
+            before = running.stub.calls[TEAM]
+            seconds = await Gatekeeper._look(running.keeper)
+            in_one_look.append(running.stub.calls[TEAM] - before)
+            return seconds
+
+        monkeypatch.setattr(running.keeper, "_look", look)
+        running.pass_time(1.1, *held)
+        await running.until(lambda: running.stub.calls[TEAM] >= len(held))
+        await running.has_looked()
+
+        assert max(in_one_look) == gatekeepers.COUNTS_AT_ONCE
+        assert sum(in_one_look) == len(held)
 
 
 async def test_members_that_run_are_counted_though_no_watch_shows_them(tmp_path: Path):
