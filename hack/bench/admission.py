@@ -239,7 +239,7 @@ def _conditions(options: Options) -> dict[str, object]:
 
 def _parse(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser("bench-admission", description="Measure what a policy adds to creating a pod.")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each contender (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of each contender (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.5, help="of each number of clients (default: %(default)s)")
     parser.add_argument(
         "--clients", type=_numbers, default=(1, 16, 200), metavar="N,N", help="at once (default: 1,16,200)"
