@@ -137,7 +137,11 @@ def a_stateful_set(name: str, **template: Any) -> Any:
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec}
 
 
-@pytest.mark.parametrize("metadata", [in_class("10"), preemptible("false"), defended_as("gold")], ids=json.dumps)
+@pytest.mark.parametrize(
+    "metadata",
+    [in_class("10"), preemptible("false"), defended_as("gold"), {"Labels": {keys.PREEMPTION_CLASS: "10"}}],
+    ids=json.dumps,
+)
 def test_nor_by_a_revision_in_the_place_of_a_stateful_sets_own(people: People, metadata: dict[str, Any]) -> None:
     name = f"revised-{abs(hash(json.dumps(metadata)))}"
     made = people.owner.run("create", "-f", "-", stdin=json.dumps(a_stateful_set(name)))
