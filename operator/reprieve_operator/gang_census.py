@@ -7,16 +7,17 @@ for each gang that does not agree.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from reprieve_policy import gang_dialects, keys, roll_call
+from reprieve_policy import divergence, gang_dialects, keys, roll_call
 from reprieve_policy.facts import Facts
 from reprieve_policy.namespace import OFF
-from reprieve_policy.objects import PodView, Resource, Spec, annotations_of, labels_of, pod_views
+from reprieve_policy.objects import PodView, Resource, Spec, annotations_of, labels_of
 from reprieve_policy.roll_call import Entry, RollCall
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
+from reprieve_runtime.stored_pod import StoredPod
 
 from .announce import Announcer, Regarding
 from .clock import Clock
@@ -30,30 +31,10 @@ _log = logging.getLogger(__name__)
 
 _PAGE = 50
 """Pods asked for at once: a page is in memory whole."""
-_ENDED = frozenset({"Succeeded", "Failed"})
 _TRAITS = frozenset({keys.PREEMPTIBLE, keys.CAN_PREEMPT, keys.PREEMPTION_CLASS, keys.PREEMPTION_PRIORITY_CLASS})
 _READ = _TRAITS | {place.key for place in gang_dialects.PLACES}
-_WORDS: Mapping[str, str] = {
-    "preemptible": "preemptible",
-    "can_preempt": "can-preempt",
-    "preemption_class": "class",
-    "priority": "priority",
-    "preemption_priority": "preemption priority",
-    "min_available": "min-available",
-    "size": "size",
-}
 
 _GangKey = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Status:
-    phase: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pod(Resource):
-    status: _Status = field(default_factory=_Status)
 
 
 @dataclass(slots=True)
@@ -142,7 +123,7 @@ class GangCensus:
         call: RollCall[Regarding] = RollCall(
             {group.metadata.name or "": group.spec.priority for group in groups if group.spec.priority is not None}
         )
-        async for pods, _ in self._api.pages(object_path("pods", name), _Pod, limit=_PAGE):
+        async for pods, _ in self._api.pages(object_path("pods", name), StoredPod, limit=_PAGE):
             for pod in pods:
                 _take(call, pod, facts)
         self._report(name, call)
@@ -161,18 +142,16 @@ class GangCensus:
                 self._announcer.announce(entry.witness, "GangDiverges", text)
 
 
-def _take(call: RollCall[Regarding], pod: _Pod, facts: Facts) -> None:
-    if pod.metadata.deletionTimestamp is not None or pod.status.phase in _ENDED:
+def _take(call: RollCall[Regarding], pod: StoredPod, facts: Facts) -> None:
+    if pod.is_leaving:
         return
     metadata = pod.metadata
     who = Regarding("Pod", metadata.namespace or "", metadata.name or "", metadata.uid or "")
-    # In a list, items don't say their kind.
-    for view in pod_views(replace(pod, kind="Pod")):
-        call.take(who, view, facts)
+    call.take(who, pod.view, facts)
 
 
 def _complaint(entry: Entry[Any]) -> str:
-    what = ", ".join(words for name, words in _WORDS.items() if name in entry.differing)
+    what = ", ".join(words for name, words in divergence.WORDS.items() if name in entry.differing)
     return (
         f'differs from other pods of gang "{entry.gang.name}" in {what}; a gang is preempted as a whole or not at all'
     )

@@ -1,6 +1,6 @@
 """Where a pod differs from the rest of its gang: traits are effective values, so that saying a default is no difference."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from . import facts as known
 from . import gang, keys, koordinator
@@ -9,6 +9,17 @@ from .gang import Gang
 from .objects import PodView
 from .traits import Traits
 from .verdict import Kind, Violation, annotation_path, label_path
+
+WORDS: Mapping[str, str] = {
+    "preemptible": "preemptible",
+    "can_preempt": "can-preempt",
+    "preemption_class": "class",
+    "priority": "priority",
+    "preemption_priority": "preemption priority",
+    "min_available": "min-available",
+    "size": "size",
+}
+"""What messages call the traits."""
 
 
 def traits_of(view: PodView, own: Gang, facts: Facts) -> Traits:
@@ -49,7 +60,7 @@ def violation(view: PodView, name: str, traits: Traits, rest: Traits, gang_name:
     if theirs is None:
         return Violation(path, Kind.INVALID, mine, f"must be unset, {whose}")
     if mine is None:
-        return Violation(path, Kind.REQUIRED, None, f'{name.replace("_", "-")} must be "{theirs}", {whose}')
+        return Violation(path, Kind.REQUIRED, None, f'{WORDS[name]} must be "{theirs}", {whose}')
     return Violation(path, Kind.INVALID, mine, f'must be "{theirs}", {whose}')
 
 

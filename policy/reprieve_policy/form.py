@@ -48,10 +48,10 @@ def _check_map(value: object, path: str) -> Iterator[Violation]:
     if value is None:
         return
     if not isinstance(value, Mapping):
-        yield Violation(path, Kind.INVALID, show(value), "must be a mapping of keys to texts", RULE)
+        yield Violation(path, Kind.INVALID, show(value), "must be a mapping of keys to strings", RULE)
         return
     for key, text in value.items():
         if text is not None and not isinstance(text, str):
             shown = show(text)
-            detail = "must be a text" if isinstance(text, dict | list) else f"must be a text: {quote(shown)}"
+            detail = "must be a string" if isinstance(text, dict | list) else f"must be a string: {quote(shown)}"
             yield Violation(f"{path}[{key}]", Kind.INVALID, shown, detail, RULE)

@@ -6,11 +6,21 @@ To change a text, delete `golden/messages.txt`, run this test twice, and read th
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from reprieve_policy import keys, namespace, quota
+from reprieve_policy import form, keys, namespace, quota
 from reprieve_policy import settings as policy_settings
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
-from reprieve_policy.objects import Container, ContainerPort, ObjectMeta, PodTemplate, Requirements, Resource, Spec
+from reprieve_policy.kinds import CUSTOM
+from reprieve_policy.objects import (
+    Container,
+    ContainerPort,
+    ObjectMeta,
+    PodTemplate,
+    Requirements,
+    Resource,
+    Spec,
+    TemplatedResource,
+)
 from reprieve_policy.quota import Quotas
 from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE, CLAIM_SENSITIVE
 from reprieve_policy.rules import RULES
@@ -70,6 +80,14 @@ def a_quota(least: dict[str, str], most: dict[str, str]) -> Resource:
 
 def a_borrower() -> Resource:
     return builders.a_pod().labelled(keys.PREEMPTIBLE, "false").on_nodes_of("lender").build()
+
+
+def a_job_set(*classes: str) -> Resource:
+    made = (
+        (f"spec.replicatedJobs[{index}].template.spec.template.", PodTemplate(metadata=in_class(value).metadata))
+        for index, value in enumerate(classes)
+    )
+    return TemplatedResource(kind=CUSTOM, metadata=ObjectMeta(name="js"), templates=tuple(made))
 
 
 def a_workload(defence: str, *groups: str) -> Resource:
@@ -191,6 +209,8 @@ CASES = {
     "class 7 without a checkpoint": Case(in_class("7"), facts=Facts(namespace=ALL_CLASSES)),
     "a mark that is no JSON": Case(a_pod(koordinator_soft_eviction="now")),
     "a mark of another form": Case(a_pod(koordinator_soft_eviction="[]")),
+    "a mark by nobody who has a name": Case(a_pod(koordinator_soft_eviction='{"initiator":7}')),
+    "a mark with options of another form": Case(a_pod(koordinator_soft_eviction='{"deleteOptions":"now"}')),
     "a mark with an unreadable time": Case(a_pod(koordinator_soft_eviction='{"timestamp":"soon"}')),
     "a mark with an unreadable grace": Case(
         a_pod(koordinator_soft_eviction='{"deleteOptions":{"gracePeriodSeconds":-1}}')
@@ -198,6 +218,9 @@ CASES = {
     "a mark in a template": Case(a_template({keys.SOFT_EVICTION: "requested"}, koordinator_soft_eviction="true")),
     "a defence that is not there": Case(a_pod(preemption_priority_class="none")),
     "a defence that is not there yet": Case(a_template(preemption_priority_class="none")),
+    "a PriorityClass that is not there yet": Case(
+        builders.a_pod().in_priority_class("gold").defended_as("high").in_template_of("Deployment")
+    ),
     "a defence below the priority": Case(a_pod(preemption_priority_class="low")),
     "a defence above what is given": Case(a_pod(preemption_priority_class="high")),
     "a defence changed": Case(a_pod(preemption_priority_class="plain"), a_pod()),
@@ -257,6 +280,7 @@ CASES = {
         a_template({keys.PREEMPTION_CLASS: "3", keys.POD_GROUP: "a"}),
         a_template({keys.PREEMPTION_CLASS: "4", keys.POD_GROUP: "a"}),
     ),
+    "templates of a JobSet that are not alike": Case(a_job_set("4", "5")),
     "everything else than the rest of the gang": Case(
         a_pod(
             {keys.PREEMPTIBLE: "false", keys.CAN_PREEMPT: "false"},
@@ -289,6 +313,17 @@ CONFIG_MAPS = {
     "a kind without a path": {"templateKinds": "example.com/Sweep"},
     "a kind that is read without being listed": {"templateKinds": "apps/Deployment: spec.template"},
     "a word that is none of the two": {"nonPreemptibleOnBorrowedNodes": "maybe"},
+}
+
+
+FORMS = {
+    "a slip in a field's name": {"kind": "Pod", "metadata": {"annotation": {}}},
+    "a class that is a number, in a template": {
+        "kind": "Deployment",
+        "spec": {"template": {"metadata": {"labels": {keys.PREEMPTION_CLASS: 4}}}},
+    },
+    "an annotation that is a list": {"kind": "Pod", "metadata": {"annotations": {keys.CHECKPOINT: ["auto"]}}},
+    "labels that are a text": {"kind": "Pod", "metadata": {"labels": "none"}},
 }
 
 
@@ -329,6 +364,9 @@ def _lines() -> list[str]:
         parsed = policy_settings.parse(data)
         assert not isinstance(parsed, PolicySettings)
         lines += [f"# ConfigMap: {sentence} [policy-config]", *map(str, parsed)]
+    for sentence, document in FORMS.items():
+        found = form.check_form(document, ["spec.template"])
+        lines += [f"# {document['kind']}: {sentence} [{form.RULE}]", *map(str, found)]
     return lines
 
 

@@ -242,12 +242,12 @@ FORMS = {
     "a class that is a number": (
         "labels='{reprieve.dev/preemption-class: 4}'",
         pod(labels="{reprieve.dev/preemption-class: 4}"),
-        [f'{LABEL}: Invalid value: "4": must be a text: "4" [form]'],
+        [f'{LABEL}: Invalid value: "4": must be a string: "4" [form]'],
     ),
     "a class that is a number and out of range": (
         "",
         pod(labels="{reprieve.dev/preemption-class: 11}"),
-        [f'{LABEL}: Invalid value: "11": must be a text: "11" [form]', REFUSED],
+        [f'{LABEL}: Invalid value: "11": must be a string: "11" [form]', REFUSED],
     ),
     "one annotation": (
         "",
@@ -414,7 +414,7 @@ def test_kinds_of_other_projects_are_judged_by_their_templates(tmp_path: Path) -
     path = write(tmp_path, "a.yaml", JOBSET)
     place = f"{path}:14: error: JobSet team/set: spec.replicatedJobs[1].template.spec.template.{LABEL}: Invalid value: "
     assert [line.removeprefix(place) for line in run(path).lines] == [
-        '"11": must be a text: "11" [form]',
+        '"11": must be a string: "11" [form]',
         '"11": must be between 0 and 10 [preemption-class]',
     ]
 

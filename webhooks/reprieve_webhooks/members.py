@@ -1,23 +1,22 @@
 """The living members of a gang, read from the API server: by label where one selects them, else by name."""
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
 
 from reprieve_policy import gang
 from reprieve_policy.gang import Gang
-from reprieve_policy.objects import PodView, Resource, pod_views
+from reprieve_policy.objects import PodView, Resource
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
+from reprieve_runtime.stored_pod import StoredPod
 
 from .lookups import is_name
 
 _LOOKED_AT = 8
 """Pods asked for: more than one, because the first may be on its way out."""
 _NOT_FOUND = 404
-_ENDED = frozenset({"Succeeded", "Failed"})
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -28,18 +27,8 @@ class Witness(NamedTuple):
     uid: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Status:
-    phase: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pod(Resource):
-    status: _Status = field(default_factory=_Status)
-
-
 class _List(msgspec.Struct, gc=False):
-    items: list[_Pod]
+    items: list[StoredPod]
 
 
 class Members:
@@ -57,19 +46,18 @@ class Members:
             self._named(namespace, witnesses) if found.selector is None else self._selected(namespace, found.selector)
         )
         async for pod in pods:
-            view = next(pod_views(replace(pod, kind="Pod")))
+            view = pod.view
             member = gang.read(view)
-            is_leaving = pod.metadata.deletionTimestamp is not None or pod.status.phase in _ENDED
-            if member is not None and member.key == found.key and not is_leaving:
+            if member is not None and member.key == found.key and not pod.is_leaving:
                 return view, member
         return None
 
-    async def _selected(self, namespace: str, selector: str) -> AsyncIterator[_Pod]:
+    async def _selected(self, namespace: str, selector: str) -> AsyncIterator[StoredPod]:
         asked = {"labelSelector": selector, "fieldSelector": _NOT_ENDED, "limit": str(_LOOKED_AT)}
         for pod in msgspec.json.decode(await self._read(object_path("pods", namespace), asked), type=_List).items:
             yield pod
 
-    async def _named(self, namespace: str, witnesses: Iterable[Witness]) -> AsyncIterator[_Pod]:
+    async def _named(self, namespace: str, witnesses: Iterable[Witness]) -> AsyncIterator[StoredPod]:
         for witness in witnesses:
             try:
                 text = await self._read(object_path("pods", namespace, witness.name), {})
@@ -77,7 +65,7 @@ class Members:
                 if error.status != _NOT_FOUND:
                     raise
                 continue
-            pod = msgspec.json.decode(text, type=_Pod)
+            pod = msgspec.json.decode(text, type=StoredPod)
             if pod.metadata.uid == witness.uid:
                 yield pod
 

@@ -41,8 +41,10 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
             found.extend(_differences(view, traits, rest, own.name))
         elif rest is not None and rest != traits:
             # Without this, installing the webhooks would refuse a driver whose priority is not its workers'.
-            names = ", ".join(name.replace("_", " ") for name in divergence.differences(traits, rest))
-            warnings.append(f"{view.prefix}metadata: not as in the rest of the gang: {names}")
+            names = divergence.differences(traits, rest)
+            warnings.extend(
+                f"{view.prefix}metadata: {divergence.WORDS[name]} differs within the gang" for name in names
+            )
         # A LeaderWorkerSet replaces a whole group at a time.
         if own.is_declared and view.is_template and old is not None and _is_changed(view, own, traits, old, facts):
             warnings.append(f"{view.prefix}metadata: new pods of the gang are refused while old ones live")

@@ -32,22 +32,22 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a class that is a number": (
         {"kind": "Pod", "metadata": {"labels": {"reprieve.dev/preemption-class": 4}}},
-        ['metadata.labels[reprieve.dev/preemption-class]: Invalid value: "4": must be a text: "4"'],
+        ['metadata.labels[reprieve.dev/preemption-class]: Invalid value: "4": must be a string: "4"'],
     ),
     "a boolean": (
         {"kind": "Pod", "metadata": {"annotations": {"a": True}}},
-        ['metadata.annotations[a]: Invalid value: "true": must be a text: "true"'],
+        ['metadata.annotations[a]: Invalid value: "true": must be a string: "true"'],
     ),
     "a mapping as a value": (
         {"kind": "Pod", "metadata": {"annotations": {"a": {"b": "c"}, "d": ["e"]}}},
         [
-            'metadata.annotations[a]: Invalid value: "{…}": must be a text',
-            'metadata.annotations[d]: Invalid value: "[…]": must be a text',
+            'metadata.annotations[a]: Invalid value: "{…}": must be a string',
+            'metadata.annotations[d]: Invalid value: "[…]": must be a string',
         ],
     ),
     "a list as labels": (
         {"kind": "Pod", "metadata": {"labels": ["a"]}},
-        ['metadata.labels: Invalid value: "[…]": must be a mapping of keys to texts'],
+        ['metadata.labels: Invalid value: "[…]": must be a mapping of keys to strings'],
     ),
     "a kind that is no text": (
         {"kind": [], "metadata": {"label": {}}},

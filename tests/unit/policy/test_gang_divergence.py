@@ -164,7 +164,7 @@ def test_those_of_a_jobset_and_of_a_leader_worker_set_are_a_gang_that_nobody_dec
     for made, path in ((jobset, "replicatedJobs[1].template"), (group, "leaderWorkerTemplate.workerTemplate")):
         verdict = decide_admission(made, None, FACTS)
         assert verdict.is_allowed
-        assert f"spec.{path}.metadata: not as in the rest of the gang: preemption class" in verdict.warnings
+        assert f"spec.{path}.metadata: class differs within the gang" in verdict.warnings
 
 
 GENERATED = {
