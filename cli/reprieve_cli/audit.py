@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from reprieve_policy.kinds import KINDS
+from reprieve_policy.namespace import EXEMPT
 from reprieve_policy.objects import Resource, controller_of
 from reprieve_policy.rules import RULES
 from reprieve_runtime.api import Api
@@ -14,7 +15,7 @@ from .cluster import ClusterReader, Known
 from .connection import Target, cluster_options
 from .finding import Finding, Level, ObjectName, Tally, printable
 from .formats import gauge, report
-from .knowledge import EXEMPT, POLICY_MAP
+from .knowledge import POLICY_MAP
 
 ROWS = tuple(row for row in KINDS.values() if any(row.kind in rule.kinds for rule in RULES))
 """The kinds that have rules."""

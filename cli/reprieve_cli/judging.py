@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
+from reprieve_policy.namespace import EXEMPT
 from reprieve_policy.objects import Resource
 from reprieve_policy.rules import RULES
 from reprieve_policy.verdict import Verdict, Violation
@@ -13,7 +14,7 @@ from reprieve_policy.verdict import Verdict, Violation
 from . import places
 from .documents import Document
 from .finding import Finding, Level
-from .knowledge import EXEMPT, POLICY_MAP, Gap, Gaps, Knowledge
+from .knowledge import POLICY_MAP, Gap, Gaps, Knowledge
 from .subjects import Subject, resolve
 
 

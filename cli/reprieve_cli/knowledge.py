@@ -22,8 +22,6 @@ from .finding import ObjectName
 from .subjects import Subject
 
 POLICY_MAP = ObjectName("ConfigMap", "reprieve-system", "reprieve-policy")
-EXEMPT = frozenset({"kube-system", "reprieve-system"})
-"""Namespaces that no webhook looks at, as `manifests/base` has them."""
 
 _BUILT_IN = {
     name: Resource(kind="PriorityClass", metadata=ObjectMeta(name=name), value=value)

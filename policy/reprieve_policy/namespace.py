@@ -25,6 +25,9 @@ WORKLOAD_TYPE_CLASS: Mapping[str, int] = {
 is "short-lived, low cost", a service is the last to go; only `sensitive` has a number there. All but it stay within
 what a Namespace may claim without `allowed-preemption-classes`."""
 
+EXEMPT = ("kube-system", "reprieve-system")
+"""Namespaces in which nothing is judged, as `manifests/base` has them."""
+
 ENFORCE, WARN, OFF = "enforce", "warn", "off"
 ENFORCEMENTS = OneOf((ENFORCE, WARN, OFF))
 WORKLOAD_TYPES = OneOf(tuple(WORKLOAD_TYPE_CLASS))

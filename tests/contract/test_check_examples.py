@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reprieve_cli.knowledge import EXEMPT
+from reprieve_policy.namespace import EXEMPT
 from reprieve_testing import manifests
 from reprieve_testing.checking import run
 
@@ -40,7 +40,7 @@ def test_the_namespaces_that_are_left_alone_are_those_of_the_webhooks() -> None:
     (configuration,) = manifests.of_kind("ValidatingWebhookConfiguration")
     rules = [rule for webhook in configuration["webhooks"] for rule in _selected(webhook)]
     left_out = {frozenset(rule["values"]) for rule in rules if rule["key"] == "kubernetes.io/metadata.name"}
-    assert left_out == {EXEMPT}
+    assert left_out == {frozenset(EXEMPT)}
 
 
 def _selected(webhook: Any) -> list[Any]:

@@ -128,14 +128,15 @@ class ClusterFacts:
         policy = self._known_policy(request, resource)
         unknown = self._unknown_priority_classes(resource)
         settings = self._policy.current
-        may_wait = settings.gang_gate and self._gate.operator_is_there and gate.may_wait(resource, settings)
+        operator_is_there = self._gate.operator_is_there
+        may_wait = operator_is_there and gate.may_wait(resource, settings)
         facts = Facts(
             settings=settings,
             namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
             priority_classes=await self._look_up_priority_classes(unknown) if unknown else self._by_name,
             owner_ledger=self._ledger_for(request.namespace, resource),
             policy_config_map=self._policy_config_map,
-            operator_is_there=may_wait,
+            operator_is_there=operator_is_there,
             made_together=await self._gate.count_made_together(resource, request.namespace) if may_wait else ALONE,
             quotas=self._quotas.known,
         )

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from reprieve_policy import keys
 from reprieve_policy.kinds import ServedKind
-from reprieve_policy.namespace import OFF
+from reprieve_policy.namespace import EXEMPT, OFF
 
 from . import term
 from .namespace import Variable
@@ -15,7 +15,6 @@ Told = tuple[str, str]
 """A part of the metadata, and a key."""
 
 _API_VERSION = "admissionregistration.k8s.io/v1"
-_EXEMPT = ("kube-system", "reprieve-system")
 
 
 class Validation(NamedTuple):
@@ -90,7 +89,7 @@ def constraints(
     if kinds[0].is_namespaced:
         selected["namespaceSelector"] = {
             "matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_EXEMPT)},
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXEMPT)},
                 {"key": keys.ENFORCEMENT, "operator": "NotIn", "values": [OFF]},
             ]
         }
