@@ -6,7 +6,7 @@ minimum below the value) is the rules' own.
 
 from typing import Any, Literal, NamedTuple
 
-from . import checkpoint, keys, koordinator, namespace, preemption_class, toleration
+from . import checkpoint, keys, koordinator, preemption_class, toleration
 from .settings import PolicySettings
 from .value import Value
 from .verdict import annotation_path, label_path
@@ -43,12 +43,4 @@ OF_PRIORITY_CLASSES = (
         )
     ),
     Field("priority-class-default", "annotations", keys.DEFAULT_PREEMPTION_CLASS, preemption_class.CLASS),
-)
-
-OF_NAMESPACES = (
-    Field("namespace-policy", "labels", keys.ENFORCEMENT, namespace.ENFORCEMENTS),
-    Field("namespace-policy", "annotations", keys.WORKLOAD_TYPE, namespace.WORKLOAD_TYPES),
-    Field("namespace-policy", "annotations", keys.ALLOWED_PREEMPTION_CLASSES, preemption_class.CLASSES),
-    Field("namespace-policy", "annotations", keys.DEFAULT_PREEMPTION_CLASS, preemption_class.CLASS),
-    Field("namespace-policy", "annotations", keys.ENFORCEMENT, namespace.ENFORCEMENTS),
 )

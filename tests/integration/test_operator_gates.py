@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,10 +22,9 @@ from reprieve_operator.policy_source import PolicySource
 from reprieve_policy import keys
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing.builders import NOW
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.stub_api import StubApi, stub_api, until
 
 ALL, TEAM = "/api/v1/pods", "/api/v1/namespaces/team/pods"
-DEADLINE_SECONDS = 20.0
 RECOUNT_SECONDS = 30.0
 
 
@@ -94,10 +93,7 @@ class Running:
     def patches(self, name: str) -> int:
         return self.stub.calls[f"{TEAM}/{name}"]
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while not holds():  # noqa: ASYNC110 - a watch on a socket tells no event
-                await asyncio.sleep(0.01)
+    until = staticmethod(until)
 
     async def has_looked(self) -> None:
         """Wait until the gatekeeper has looked at all that it was told of so far: a pod in no gang is let go at once."""

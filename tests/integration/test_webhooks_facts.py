@@ -1,7 +1,7 @@
 """What rules may know: complete before the first answer, as old as is stated, and never a way to make the API server work."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from reprieve_policy.objects import ObjectMeta, Resource, Spec
 from reprieve_runtime.api import ApiError
 from reprieve_testing import builders
 from reprieve_testing.builders import a_pod, a_pod_group, a_workload
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.stub_api import DEADLINE_SECONDS, StubApi, stub_api, until
 from reprieve_webhooks import cache, questions
 from reprieve_webhooks.cache import ClusterFacts
 from reprieve_webhooks.metrics import Metrics
@@ -22,7 +22,6 @@ from reprieve_webhooks.review import GroupVersionKind, Request
 
 NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
 POLICY = "/api/v1/namespaces/reprieve-system/configmaps"
-DEADLINE_SECONDS = 20.0
 PATIENCE_SECONDS = 0.3
 
 
@@ -43,10 +42,7 @@ class Cluster:
         request = Request(uid="1", operation="CREATE", kind=kind, namespace=namespace)
         return await self.facts.facts_for(request, resource)
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while not holds():  # noqa: ASYNC110 - a watch on a socket tells no event
-                await asyncio.sleep(0.01)
+    until = staticmethod(until)
 
 
 @asynccontextmanager

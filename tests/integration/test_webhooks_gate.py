@@ -1,7 +1,7 @@
 """What the gang gate asks of the cluster: the operator's Lease, and what a pod's owner makes, once for all its pods."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,13 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing.reviews import a_pod, a_review, patch_of, running_server
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.cache import ClusterFacts
 from reprieve_webhooks.review import GroupVersionKind, Request
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/reprieve-system/leases"
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
 SETS = "/apis/apps/v1/namespaces/team/statefulsets"
-DEADLINE_SECONDS = 20.0
 
 
 class Cluster:
@@ -44,10 +43,7 @@ class Cluster:
             self.stub.send("MODIFIED", a_lease(f"2026-11-21T12:00:0{second}Z"), LEASES)
         await self.until(lambda: self.facts._gate.operator_is_there)
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while not holds():  # noqa: ASYNC110 - a watch on a socket tells no event
-                await asyncio.sleep(0.01)
+    until = staticmethod(until)
 
 
 @asynccontextmanager

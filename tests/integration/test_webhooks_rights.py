@@ -13,7 +13,7 @@ from reprieve_policy.admission import decide_admission
 from reprieve_policy.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE
 from reprieve_runtime.api import ApiError
-from reprieve_testing.stub_api import ACCESS_REVIEWS, StubApi, stub_api
+from reprieve_testing.stub_api import ACCESS_REVIEWS, StubApi, stub_api, until
 from reprieve_webhooks import questions, quotas, rights
 from reprieve_webhooks.cache import ClusterFacts
 from reprieve_webhooks.review import GroupVersionKind, Request, UserInfo
@@ -21,7 +21,6 @@ from reprieve_webhooks.review import GroupVersionKind, Request, UserInfo
 QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
 NAMESPACES = "/api/v1/namespaces"
 TEAM = {"kind": "Namespace", "metadata": {"name": "team"}}
-DEADLINE_SECONDS = 20.0
 ALICE = UserInfo(username="alice", uid="7", groups=("ml", "system:authenticated"), extra={"scopes": ("a", "b")})
 JOB_CONTROLLER = UserInfo(username="system:serviceaccount:kube-system:job-controller")
 
@@ -51,10 +50,7 @@ class Cluster:
         assert (CLAIM_NON_PREEMPTIBLE in facts.lacking) is not verdict.is_allowed
         return not verdict.is_allowed
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while not holds():  # noqa: ASYNC110 - a watch on a socket tells no event
-                await asyncio.sleep(0.01)
+    until = staticmethod(until)
 
 
 def a_pod(preemptible: str, **metadata: Any) -> Resource:

@@ -7,7 +7,7 @@ What a real one does is tested on a real one.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from aiohttp import web
 from reprieve_runtime.api import Api
 
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+DEADLINE_SECONDS = 20.0
 
 
 @dataclass
@@ -120,3 +121,10 @@ def _kubeconfig(server: str) -> Any:
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until a condition holds, for so long as is ever reasonable."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not holds():  # noqa: ASYNC110 - a watch on a socket tells no event
+            await asyncio.sleep(0.01)

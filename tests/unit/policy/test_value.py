@@ -14,7 +14,7 @@ from reprieve_policy.settings import PolicySettings
 from reprieve_policy.value import Duration, Matches, OneOf, Value, WholeNumber
 from reprieve_policy.verdict import Kind, Violation
 
-FIELDS = (*fields.of_pods(PolicySettings()), *fields.OF_PRIORITY_CLASSES, *fields.OF_NAMESPACES)
+FIELDS = (*fields.of_pods(PolicySettings()), *fields.OF_PRIORITY_CLASSES)
 COLOUR = OneOf(("red", "green"))
 NAME = Matches("[a-z]+", "must be lower case", Kind.UNSUPPORTED, 5)
 PERCENT = WholeNumber(0, 100)
@@ -85,6 +85,6 @@ def test_every_field_belongs_to_a_rule() -> None:
 
 
 def test_a_field_knows_its_path() -> None:
-    label, annotation = fields.OF_NAMESPACES[0], fields.OF_NAMESPACES[1]
-    assert label.path() == "metadata.labels[reprieve.dev/enforcement]"
-    assert annotation.path("spec.template.") == "spec.template.metadata.annotations[reprieve.dev/workload-type]"
+    label, annotation = FIELDS[0], fields.OF_PRIORITY_CLASSES[-1]
+    assert label.path("spec.template.") == "spec.template.metadata.labels[reprieve.dev/preemption-class]"
+    assert annotation.path() == "metadata.annotations[reprieve.dev/default-preemption-class]"
