@@ -74,6 +74,7 @@ subjects:
 LABEL, ANNOTATION = "reprieve.dev/soft-eviction", "scheduling.koordinator.sh/soft-eviction"
 MARK = json.dumps({"metadata": {"labels": {LABEL: "requested"}, "annotations": {ANNOTATION: "true"}}})
 NOTE = json.dumps({"metadata": {"annotations": {"example.com/note": "hello"}}})
+UNREADABLE = ("annotate", "pod", "plain", "-n", TEAM, "reprieve.dev/checkpoint=sometimes", "--dry-run=server")
 WAYS = ((), ("--subresource=status",))
 """Through the pod, and through its status, which carries the same labels and annotations."""
 
@@ -112,15 +113,11 @@ def _try_marks(scene: Scene) -> None:
     scene.narrator.show(f"kill -TERM {scene.world.programs.pid(WEBHOOKS)}    # {WEBHOOKS}", "")
     with scene.world.without(WEBHOOKS):
         promise.keep(claim=not scene.world.is_guarded(), otherwise="the webhooks still answer after they were stopped")
-        scene.run(
-            "label", "pod", "plain", "-n", TEAM, "reprieve.dev/preemption-class=11", "--overwrite", "--dry-run=server"
-        )
+        scene.run(*UNREADABLE)
         scene.narrator.say("… but marks are guarded as before.")
         _try_marks_both_ways(scene)
     scene.narrator.say("The webhooks are back.")
-    scene.refused(
-        "label", "pod", "plain", "-n", TEAM, "reprieve.dev/preemption-class=11", "--overwrite", "--dry-run=server"
-    )
+    scene.refused(*UNREADABLE)
     pod = scene.quiet.get("pod", "plain", "-n", TEAM)["metadata"]
     marked = LABEL in pod["labels"] or ANNOTATION in pod["annotations"]
     promise.keep(claim=not marked, otherwise="a mark was set although every try was refused")
