@@ -48,9 +48,12 @@ def _bounded(verdict: Verdict) -> Verdict:
 
 
 def _run(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
-    verdicts = [(rule, rule.check(resource, old, facts)) for rule in _RULES_OF.get(resource.kind, ())]
-    # Most objects break no rule: merging nothing would take as long as all the rules together.
-    telling = [_named(rule, verdict) for rule, verdict in verdicts if not verdict.is_silent]
+    telling: list[Verdict] = []
+    for rule in _RULES_OF.get(resource.kind, ()):
+        verdict = rule.check(resource, old, facts)
+        # Most objects break no rule: merging nothing would take as long as all the rules together.
+        if verdict is not SILENT and not verdict.is_silent:
+            telling.append(_named(rule, verdict))
     return Verdict.merged(telling) if telling else SILENT
 
 

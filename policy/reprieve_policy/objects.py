@@ -246,26 +246,24 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     return next((owner for owner in metadata.ownerReferences or () if owner.controller), None)
 
 
-class _LastViews:
-    """The views of the object that was asked about last. Objects never change, so they are those that it has now."""
+@dataclass(slots=True)
+class _Kept:
+    """The object that was asked about last, and its views. Objects never change, so they are those that it has now."""
 
-    def __init__(self) -> None:
-        self._kept: tuple[Resource | None, tuple[PodView, ...]] = (None, ())
-
-    def of(self, resource: Resource) -> tuple[PodView, ...]:
-        kept = self._kept
-        if kept[0] is not resource:
-            kept = self._kept = (resource, tuple(_make_views(resource)))
-        return kept[1]
+    resource: Resource | None = None
+    views: tuple[PodView, ...] = ()
 
 
-_LAST_VIEWS = _LastViews()
+_LAST = _Kept()
 
 
 def pod_views(resource: Resource) -> Iterator[PodView]:
     """Yield the pod that `resource` is, or the templates that it makes pods from; nothing for any other kind."""
     # A dozen rules in a row ask about one object: making its views anew for each would be a quarter of all rules' time.
-    return iter(_LAST_VIEWS.of(resource))
+    if _LAST.resource is not resource:
+        _LAST.views = tuple(_make_views(resource))
+        _LAST.resource = resource
+    return iter(_LAST.views)
 
 
 def _make_views(resource: Resource) -> Iterator[PodView]:
