@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import os
-import platform
 import signal
 import subprocess
 import sys
@@ -18,7 +16,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from realcluster import api, build, lifecycle, pins, state
@@ -224,12 +221,7 @@ def _compare(ours: added.Row, theirs: added.Row) -> str:
 
 def _conditions(options: Options) -> dict[str, object]:
     return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load average before": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "controller-runtime": pins.version(pins.BINARIES["bench-controller-runtime"]),
+        **servers.read_machine(),
         "kube-apiserver": pins.version(pins.BINARIES["kube-apiserver"]),
         "webhooks at": servers.own_address(),
         "rounds": options.rounds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import platform
 import signal
 import socket
 import ssl
@@ -12,8 +13,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+from realcluster import pins
 from realcluster.errors import ClusterError
 
 READY_SECONDS = 30.0
@@ -138,3 +141,15 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             continue
         return
     process.wait()
+
+
+def read_machine() -> dict[str, object]:
+    """Return what every benchmark says of where and when it ran."""
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load average before": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        "controller-runtime": pins.version(pins.BINARIES["bench-controller-runtime"]),
+    }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from realcluster import build, pins
@@ -155,12 +153,7 @@ def _report(turns: Sequence[Turn], options: Options, conditions: Mapping[str, ob
 
 def _conditions(options: Options) -> dict[str, object]:
     return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load average before": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "controller-runtime": pins.version(pins.BINARIES["bench-controller-runtime"]),
+        **servers.read_machine(),
         "connections": CONNECTIONS,
         "rounds": options.rounds,
         "seconds": options.seconds,

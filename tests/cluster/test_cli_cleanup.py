@@ -1,9 +1,6 @@
 """`reprieve cleanup` against a real API server, with the operator stopped as it is before uninstalling."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,13 +13,6 @@ pytestmark = pytest.mark.cluster
 def namespace(cluster: ClusterHandle) -> Iterator[str]:
     with cluster.namespace("cli") as name:
         yield name
-
-
-def reprieve(cluster: ClusterHandle, *words: str) -> "subprocess.CompletedProcess[str]":
-    program = Path(sys.executable).with_name("reprieve")
-    options = ("--kubeconfig", str(cluster.cluster.kubeconfig))
-    words = (str(program), words[0], *options, *words[1:])
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace: str) -> None:
@@ -45,12 +35,12 @@ def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace:
         },
     }
     cluster.kubectl.apply(gated)
-    tried = reprieve(cluster, "cleanup", "-n", namespace, "--dry-run", "--force")
+    tried = cluster.reprieve("cleanup", "-n", namespace, "--dry-run", "--force")
     assert sorted(tried.stdout.splitlines()) == [
         f"{namespace}/pod/gated cleaned (dry run)",
         f"{namespace}/pod/traced cleaned (dry run)",
     ]
-    done = reprieve(cluster, "cleanup", "-n", namespace, "--force")
+    done = cluster.reprieve("cleanup", "-n", namespace, "--force")
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
     pods = {pod["metadata"]["name"]: pod for pod in cluster.kubectl.get("pods", "-n", namespace)["items"]}
     left = pods["traced"]["metadata"]
@@ -58,14 +48,14 @@ def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace:
     assert left["annotations"] == {"reprieve.dev/checkpoint": "none"}
     assert left["finalizers"] == ["example.com/other"]
     assert [gate["name"] for gate in pods["gated"]["spec"]["schedulingGates"]] == ["example.com/other"]
-    assert reprieve(cluster, "cleanup", "-n", namespace, "--force").stdout == ""
+    assert cluster.reprieve("cleanup", "-n", namespace, "--force").stdout == ""
 
 
 def test_nothing_is_taken_from_a_running_operator(cluster: ClusterHandle, namespace: str) -> None:
     cluster.set_policy()
     operator = cluster.start_operator()
     operator.wait_leading()
-    done = reprieve(cluster, "cleanup", "-n", namespace)
+    done = cluster.reprieve("cleanup", "-n", namespace)
     assert done.returncode == 2
     assert "the operator is running" in done.stderr
     assert operator.stop() == 0

@@ -6,11 +6,9 @@ import pty
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -37,21 +35,12 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
         yield name
 
 
-def reprieve(cluster: ClusterHandle, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command(cluster, *words), capture_output=True, text=True, timeout=60, check=False)
-
-
-def command(cluster: ClusterHandle, *words: str) -> list[str]:
-    program = Path(sys.executable).with_name("reprieve")
-    return [str(program), words[0], "--kubeconfig", str(cluster.cluster.kubeconfig), *words[1:]]
-
-
 @pytest.mark.usefixtures("operator")
 def test_a_person_evicts_a_pod_and_sees_it_saved_and_gone(cluster: ClusterHandle, namespace: str) -> None:
     pod = cluster.create_pod(namespace, "train", annotations=HTTP)
     with Workload(str(pod["status"]["podIP"])) as workload:
         workload.on_post = {"state": "saved", "step": 7}
-        done = reprieve(cluster, "evict", "train", "-n", namespace, "--wait", "--timeout", "1m")
+        done = cluster.reprieve("evict", "train", "-n", namespace, "--wait", "--timeout", "1m")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "pod/train soft eviction requested"
     assert done.stdout.splitlines()[-1].endswith(f"{namespace}/train  gone  saved at step 7")
@@ -78,13 +67,13 @@ def test_all_pods_of_a_workload_go_and_no_others(cluster: ClusterHandle, namespa
         "two pods",
         lambda: len(found := cluster.kubectl.get("pods", "-n", namespace, "-l", "app=two")["items"]) == 2 and found,
     )
-    done = reprieve(cluster, "evict", "replicaset/two", "-n", namespace, "--dry-run")
+    done = cluster.reprieve("evict", "replicaset/two", "-n", namespace, "--dry-run")
     wanted = sorted(f"pod/{pod['metadata']['name']} soft eviction requested (dry run)" for pod in pods)
     assert sorted(done.stdout.splitlines()) == wanted
-    done = reprieve(cluster, "evict", "rs/two", "-n", namespace)
+    done = cluster.reprieve("evict", "rs/two", "-n", namespace)
     assert done.returncode == 2
     assert "not a pod's name, nor one of pod/NAME, job/NAME" in done.stderr
-    done = reprieve(cluster, "evict", "-l", "app in (two)", "-n", namespace)
+    done = cluster.reprieve("evict", "-l", "app in (two)", "-n", namespace)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
     for pod in pods:
         cluster.wait_gone(namespace, pod["metadata"]["name"])
@@ -95,10 +84,10 @@ def test_all_pods_of_a_workload_go_and_no_others(cluster: ClusterHandle, namespa
 def test_one_that_was_spared_is_told_and_is_a_failure_to_evict(cluster: ClusterHandle, namespace: str) -> None:
     pod = cluster.create_pod(namespace, "spared", annotations=HTTP)
     with Workload(str(pod["status"]["podIP"])):
-        words = command(cluster, "evict", "pod/spared", "-n", namespace, "--wait")
+        words = cluster.reprieve_command("evict", "pod/spared", "-n", namespace, "--wait")
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as asking:
             cluster.wait_phase(namespace, "spared", "checkpointing")
-            again = reprieve(cluster, "evict", "spared", "-n", namespace)
+            again = cluster.reprieve("evict", "spared", "-n", namespace)
             assert "pod/spared is already on its way (" in again.stdout
             cluster.kubectl.read("label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-")
             out, _ = asking.communicate(timeout=30)
@@ -114,9 +103,7 @@ def test_who_may_not_delete_a_pod_may_not_evict_it(cluster: ClusterHandle, names
         "create", "rolebinding", "label", "-n", namespace, "--role=label", f"--serviceaccount={namespace}:default"
     )
     kubeconfig = cluster.account_kubeconfig("default", namespace)
-    program = Path(sys.executable).with_name("reprieve")
-    words = [str(program), "evict", "kept", "-n", namespace, "--kubeconfig", str(kubeconfig)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = cluster.reprieve("evict", "kept", "-n", namespace, kubeconfig=kubeconfig)
     assert done.returncode == 1
     assert "setting a soft-eviction mark needs the right to delete the pod" in done.stderr
 
@@ -124,7 +111,7 @@ def test_who_may_not_delete_a_pod_may_not_evict_it(cluster: ClusterHandle, names
 @pytest.mark.usefixtures("operator")
 def test_each_change_is_a_line_of_json_where_nobody_watches(cluster: ClusterHandle, namespace: str) -> None:
     pod = cluster.create_pod(namespace, "told", annotations=HTTP)
-    words = command(cluster, "watch", "-n", namespace, "-o", "json")
+    words = cluster.reprieve_command("watch", "-n", namespace, "-o", "json")
     with Workload(str(pod["status"]["podIP"])) as workload, subprocess.Popen(words, stdout=subprocess.PIPE) as watching:
         # A test that waits for a line must not wait for ever.
         alarm = threading.Timer(60, watching.kill)
@@ -154,7 +141,7 @@ def test_on_a_terminal_there_is_a_table_with_a_bar(cluster: ClusterHandle, names
         ours, theirs = pty.openpty()
         environ = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "20"}
         watching = subprocess.Popen(
-            command(cluster, "watch", "-n", namespace), stdin=theirs, stdout=theirs, stderr=theirs, env=environ
+            cluster.reprieve_command("watch", "-n", namespace), stdin=theirs, stdout=theirs, stderr=theirs, env=environ
         )
         os.close(theirs)
         try:
@@ -164,7 +151,7 @@ def test_on_a_terminal_there_is_a_table_with_a_bar(cluster: ClusterHandle, names
             assert watching.wait(10) == 130
             os.close(ours)
     assert "seen" in shown
-    once = reprieve(cluster, "watch", "--once", "-n", namespace)
+    once = cluster.reprieve("watch", "--once", "-n", namespace)
     assert "\x1b" not in once.stdout
     assert f"{namespace}/seen  checkpointing" in once.stdout
 

@@ -149,6 +149,16 @@ class ClusterHandle:
                 program.stop()
         self.programs.clear()
 
+    def reprieve_command(self, *words: str, kubeconfig: Path | None = None) -> list[str]:
+        """Return the command line of `reprieve` with these words, about this cluster; an admin asks unless told otherwise."""
+        program = Path(sys.executable).with_name("reprieve")
+        return [str(program), words[0], "--kubeconfig", str(kubeconfig or self.cluster.kubeconfig), *words[1:]]
+
+    def reprieve(self, *words: str, kubeconfig: Path | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run `reprieve` to its end."""
+        command = self.reprieve_command(*words, kubeconfig=kubeconfig)
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
     def install_operator_rights(self) -> None:
         """Apply the base's namespace, the guard and the rights that it asks for, and the operator's: no webhooks, no pods."""
         self.kubectl.read("apply", "-f", NAMESPACE_FILE)
