@@ -17,16 +17,13 @@ from reprieve_runtime.api import ApiError
 from . import observe, story
 from .announce import Regarding
 from .conversation import Conversation
-from .ending import Ending
+from .departure import HOPELESS, NO_ROOM, Departure
 from .pods import Pod
 from .tools import Tools
 
 _log = logging.getLogger(__name__)
 
 _LOOK_AGAIN = (404, 409)
-_HOPELESS = (400, 403, 422)
-_NO_ROOM = 422
-"""What a write gets where the pod's own annotations fill the 262,144 bytes that the API server allows."""
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.2, 15.0
 
 
@@ -48,21 +45,19 @@ class Keeper:
         self._tools = tools
         self._changed = asyncio.Event()
         self._workload = Conversation(tools, self._changed.set)
-        self._ending = Ending(tools)
+        self._departure = Departure(tools, self.see, self._written)
         self._pod: Pod | None = None
         self._must_look = False
         self._looked_at = tools.clock.monotonic()
         self._last: Eviction | None = None
-        self._deleted_version: str | None = None
         self._has_room = True
-        self._unwritten: Eviction | None = None
         self._failures = 0
         self._is_done = False
 
     @property
     def is_stuck(self) -> bool:
         """True where the victim is there long after its grace was over."""
-        return self._ending.is_stuck(self._pod)
+        return self._departure.is_stuck(self._pod)
 
     def see(self, pod: Pod) -> None:
         """Take in what a watch saw, unless it is older than what is known."""
@@ -110,7 +105,7 @@ class Keeper:
             return 0.0
         self._last, self.phase = state, state.phase
         if state.phase is Phase.TERMINATING:
-            return await self._terminate(pod, state)
+            return await self._departure.proceed(pod, Decision(state))
         answer = None if begins else self._workload.answer(pod, state)
         seen = observe.see(pod, state, answer, hint_was_lost=self._workload.asking.hint_was_lost)
         settings, now = self._tools.policy.current, self._tools.clock.now()
@@ -142,12 +137,13 @@ class Keeper:
                 raise
             # Only a second look: while the API server is away, the workload is still asked.
             return
-        self._pod, self._must_look, self._deleted_version = pod, False, None
+        self._pod, self._must_look = pod, False
+        self._departure.looked()
 
     def _state(self, pod: Pod) -> tuple[Eviction | None, bool]:
         """Return the state that the pod carries, or the first one where a mark has no state yet."""
-        if self._unwritten is not None:
-            return self._unwritten, False
+        if self._departure.unwritten is not None:
+            return self._departure.unwritten, False
         state = observe.state_of(pod.metadata)
         if observe.is_alive(state):
             return state, False
@@ -158,7 +154,7 @@ class Keeper:
         """Perform what was decided; only what is written is announced and counted."""
         state, effects = decision.eviction, self._tools.effects
         if state.phase is Phase.TERMINATING:
-            return await self._terminate(pod, state, decision)
+            return await self._departure.proceed(pod, decision)
         if state.phase is Phase.CANCELLED:
             self.see(await effects.write_cancelled(pod, state))
         elif state.phase is Phase.FINISHED:
@@ -167,7 +163,7 @@ class Keeper:
             try:
                 await self._write_waiting(pod, state, begins=begins)
             except ApiError as error:
-                if error.status != _NO_ROOM or not begins:
+                if error.status != NO_ROOM or not begins:
                     raise
                 self._renounce_notice(pod)
                 return 0.0
@@ -185,64 +181,11 @@ class Keeper:
             note = f"{url}, so the hint is in annotation {keys.CHECKPOINT_REQUEST} instead"
             self._tools.announcer.announce(Regarding.pod(pod.metadata), "CheckpointHintByAnnotation", note)
 
-    async def _terminate(self, pod: Pod, state: Eviction, decision: Decision | None = None) -> float:
-        """Bring the victim to its end: ledger, condition, DELETE, then wait for whoever holds the object."""
-        moved, resync = decision or Decision(state), self._tools.settings.resync_interval_seconds
-        if pod.metadata.deletionTimestamp is not None:
-            return await self._wait_for_end(pod, moved)
-        if pod.metadata.resourceVersion == self._deleted_version:
-            return resync  # Deleted, but the watch has not told yet.
-        await self._record(pod, state)
-        marked = await self._write_end(pod, state)
-        self.see(marked)
-        self._written(pod, moved)
-        if await self._tools.effects.delete(marked, state):
-            self._tools.tally.deleted(marked, state)
-        self._deleted_version = marked.metadata.resourceVersion
-        return resync
-
     def _renounce_notice(self, pod: Pod) -> None:
         """Go on as if the pod wanted no checkpoint: without this, a pod without room for a state would stay for ever."""
         self._has_room = False
         note = "the pod's annotations leave no room for the state of an eviction, so it goes without notice"
         self._tools.announcer.announce(Regarding.pod(pod.metadata), "SoftEvictionWithoutNotice", note)
-
-    async def _write_end(self, pod: Pod, state: Eviction) -> Pod:
-        """Write the state and the condition; only the condition where the pod has no room for the state."""
-        try:
-            return await self._tools.effects.write_disruption(pod, state)
-        except ApiError as error:
-            if error.status != _NO_ROOM:
-                raise
-        self._unwritten = state
-        return await self._tools.effects.write_disruption(pod, None)
-
-    async def _wait_for_end(self, pod: Pod, moved: Decision) -> float:
-        if moved.moves:
-            try:
-                pod = await self._tools.effects.write_state(pod, moved.eviction, None, begins=False)
-            except ApiError as error:
-                if error.status != _NO_ROOM:
-                    raise
-                self._unwritten = moved.eviction
-            self.see(pod)
-            self._written(pod, moved)
-        pause = self._ending.wait(pod)
-        if self._ending.may_let_go(pod):
-            self.see(await self._tools.effects.let_go(pod.metadata))
-        return pause
-
-    async def _record(self, pod: Pod, state: Eviction) -> None:
-        plan = observe.plan_of(pod, self._tools.policy.current)
-        if plan.requeue is checkpoint.Requeue.NEVER:
-            return
-        try:
-            await self._tools.ledger.record(pod, state, self._tools.clock.now())
-        except ApiError as error:
-            # A right that we lack comes with no retry: what is inherited is lost, but the victim must go.
-            if error.status not in _HOPELESS:
-                raise
-            _log.error("ledger not written", extra={"pod": pod.metadata.key, "error": str(error)})
 
     def _written(self, pod: Pod, decision: Decision) -> None:
         self._last, self.phase = decision.eviction, decision.eviction.phase
@@ -266,7 +209,7 @@ class Keeper:
         backoff = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 10))
         if error.status in _LOOK_AGAIN:
             return 0.0 if self._failures == 1 else backoff * random.uniform(0.1, 0.5)  # noqa: S311 - jitter
-        level = logging.ERROR if error.status in _HOPELESS else logging.WARNING
+        level = logging.ERROR if error.status in HOPELESS else logging.WARNING
         _log.log(
             level, "call failed", extra={"pod": f"{self.victim.namespace}/{self.victim.name}", "error": str(error)}
         )
