@@ -17,6 +17,8 @@ _COLOURS = {
     Phase.SAVED: "green",
     Phase.FINISHED: "green",
     Phase.CANCELLED: "cyan",
+    Phase.REPRIEVED: "cyan",
+    Phase.SPARED: "cyan",
     Phase.EXTENDED: "yellow",
     Phase.DEFERRED: "yellow",
     Phase.TERMINATING: "red",

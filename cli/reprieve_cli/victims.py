@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from reprieve_policy import eviction, keys
 from reprieve_policy.eviction import Eviction, Phase
-from reprieve_policy.life import TERMINAL
+from reprieve_policy.life_table import TERMINAL
 from reprieve_policy.objects import annotations_of, labels_of
 from reprieve_runtime.api import Api, ApiError, PartialObject
 from reprieve_runtime.paths import object_path

@@ -30,6 +30,7 @@ _MAX_NOTE = 1000
 
 _NORMAL, _WARNING = "Normal", "Warning"
 REASONS: dict[str, tuple[str, str]] = {
+    "PreemptionRefused": ("Refuse", _NORMAL),
     "CheckpointRequested": ("Hint", _NORMAL),
     "CheckpointAcknowledged": ("Wait", _NORMAL),
     "CheckpointExtended": ("Wait", _NORMAL),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from reprieve_policy import checkpoint, keys, life
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life import Decision
+from reprieve_policy.life_table import TERMINAL
 from reprieve_runtime.api import ApiError
 
 from . import observe, story
@@ -100,7 +101,7 @@ class Keeper:
         if pod is None:
             return self._vanished()
         state, begins = self._state(pod)
-        if state is None or state.phase in life.TERMINAL:
+        if state is None or state.phase in TERMINAL:
             self._is_done = True
             return 0.0
         self._last, self.phase = state, state.phase
@@ -145,8 +146,9 @@ class Keeper:
         if self._departure.unwritten is not None:
             return self._departure.unwritten, False
         state = observe.state_of(pod.metadata)
-        if observe.is_alive(state):
-            return state, False
+        if state is not None and observe.is_alive(state):
+            # One that was reprieved has been told nothing yet.
+            return state, state.phase is Phase.REPRIEVED
         begun = observe.begin(pod, self._tools.clock.now())
         return begun or state, begun is not None
 
@@ -155,10 +157,12 @@ class Keeper:
         state, effects = decision.eviction, self._tools.effects
         if state.phase is Phase.TERMINATING:
             return await self._departure.proceed(pod, decision)
-        if state.phase is Phase.CANCELLED:
+        if state.phase in (Phase.CANCELLED, Phase.SPARED):
             self.see(await effects.write_cancelled(pod, state))
         elif state.phase is Phase.FINISHED:
             self.see(await effects.write_finished(pod, state))
+        elif state.phase is Phase.REPRIEVED:
+            self.see(await effects.write_state(pod, state, None, begins=False))
         else:
             try:
                 await self._write_waiting(pod, state, begins=begins)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from reprieve_policy import checkpoint, contract, eviction, keys, life, mark, timestamp
+from reprieve_policy import checkpoint, contract, eviction, keys, life, life_table, mark, timestamp
 from reprieve_policy import facts as known
 from reprieve_policy.checkpoint import Plan, Strategy
 from reprieve_policy.contract import Answer
@@ -29,7 +29,7 @@ def state_of(metadata: VersionedMeta) -> Eviction | None:
 
 def is_alive(state: Eviction | None) -> bool:
     """True where an eviction has begun and is not over."""
-    return state is not None and state.phase not in life.TERMINAL
+    return state is not None and state.phase not in life_table.TERMINAL
 
 
 def is_requested(metadata: VersionedMeta) -> bool:
@@ -53,8 +53,10 @@ def begin(pod: Pod, now: datetime) -> Eviction | None:
 
 def is_marked(metadata: VersionedMeta, source: Source) -> bool:
     """True until somebody takes the mark back: our label, or the dialect's own mark that asked."""
-    is_labelled = keys.SOFT_EVICTION in labels_of(metadata)
-    return is_labelled and (source is not Source.KOORDINATOR or _has_koordinator_mark(metadata))
+    label = labels_of(metadata).get(keys.SOFT_EVICTION)
+    if source is not Source.KOORDINATOR or label is None or label == mark.REQUESTED:
+        return label is not None
+    return _has_koordinator_mark(metadata)
 
 
 def see(pod: Pod, state: Eviction, answer: Answer | None, *, hint_was_lost: bool) -> life.Seen:
@@ -62,6 +64,7 @@ def see(pod: Pod, state: Eviction, answer: Answer | None, *, hint_was_lost: bool
     grace = pod.spec.terminationGracePeriodSeconds
     return life.Seen(
         is_marked=is_marked(pod.metadata, state.source),
+        is_insisted_on=labels_of(pod.metadata).get(keys.SOFT_EVICTION) == mark.REQUESTED,
         is_being_deleted=pod.metadata.deletionTimestamp is not None,
         containers_ended=pod.status.phase in _ENDED,
         pod_grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else grace,

@@ -2,14 +2,18 @@
 
 from datetime import datetime
 
-from reprieve_policy.eviction import Eviction, Outcome, Phase
-from reprieve_policy.life import Move
+from reprieve_policy.eviction import Eviction, Ground, Outcome, Phase
+from reprieve_policy.life_table import Move
 from reprieve_policy.verdict import quote
 
 _FAILED = {
     Outcome.UNRESPONSIVE: ("CheckpointUnanswered", "nobody answered the checkpoint hint in time"),
     Outcome.TIMED_OUT: ("CheckpointTimedOut", "the checkpoint was not acknowledged in time"),
     Outcome.REFUSED: ("CheckpointRefused", "the workload answered that it cannot save a checkpoint"),
+}
+_WHY = {
+    Ground.NON_PREEMPTIBLE: "it is not preemptible",
+    Ground.NEAR_COMPLETION: "its time is almost over",
 }
 
 
@@ -18,7 +22,10 @@ def tell(move: Move, state: Eviction) -> tuple[str, str] | None:
     if move.to is Phase.TERMINATING:
         return _tell_end(move.outcome)
     by = _time(state.deadline) if state.deadline else "soon"
+    why = _WHY[state.refused_on] if state.refused_on else ""
     notes = {
+        Phase.REPRIEVED: ("PreemptionRefused", f"the pod stays until {by}: {why}"),
+        Phase.SPARED: ("PreemptionRefused", f"the pod stays, and the mark is taken back: {why}"),
         Phase.HINTED: ("CheckpointRequested", f"asked to save a checkpoint by {by} (attempt {state.attempt})"),
         Phase.CHECKPOINTING: ("CheckpointAcknowledged", f"the workload is saving; it has until {by}"),
         Phase.EXTENDED: ("CheckpointExtended", f"still saving: the time was extended, once, until {by}"),

@@ -21,6 +21,7 @@ class Phase(StrEnum):
     """Where a victim is. Each is also a value of the label `reprieve.dev/soft-eviction`, so that `-l` and `-L` work."""
 
     REQUESTED = "requested"
+    REPRIEVED = "reprieved"
     HINTED = "hinted"
     CHECKPOINTING = "checkpointing"
     EXTENDED = "extended"
@@ -30,11 +31,15 @@ class Phase(StrEnum):
     GONE = "gone"
     REQUEUED = "requeued"
     CANCELLED = "cancelled"
+    SPARED = "spared"
     FINISHED = "finished"
 
 
 WAITING = (Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED)
-"""The workload was told and may answer; its state has a deadline."""
+"""The workload was told and may answer."""
+
+TIMED = (*WAITING, Phase.REPRIEVED, Phase.SAVED)
+"""The state has a deadline, at which something follows."""
 
 
 class Outcome(StrEnum):
@@ -48,6 +53,7 @@ class Outcome(StrEnum):
     OVERTAKEN = "overtaken"
     FINISHED = "finished"
     CANCELLED = "cancelled"
+    SPARED = "spared"
 
     @property
     def is_failure(self) -> bool:
@@ -60,6 +66,18 @@ class Source(StrEnum):
 
     LABEL = "label"
     KOORDINATOR = "koordinator"
+
+    @property
+    def is_preemption(self) -> bool:
+        """True where a scheduler asks: it may be refused. Our label is a person's or a drain's, and is honoured."""
+        return self is Source.KOORDINATOR
+
+
+class Ground(StrEnum):
+    """On what a preemption was refused."""
+
+    NON_PREEMPTIBLE = "non-preemptible"
+    NEAR_COMPLETION = "near-completion"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +107,8 @@ class Eviction:
     checkpoint: Checkpoint | None = None
     outcome: Outcome | None = None
     grace_seconds: int | None = None
+    refused_on: Ground | None = None
+    """Set once the pod was reprieved or spared, and kept: nobody is reprieved twice."""
 
 
 def render(eviction: Eviction) -> str:
@@ -116,7 +136,7 @@ def _from_document(document: Mapping[str, object]) -> Eviction:
     known = {name: document[short] for name, short in _JSON_NAMES.items() if short in document}
     values = {name: _READERS[name](value) for name, value in known.items()}
     eviction = Eviction(**values)  # type: ignore[arg-type]  # each reader returns its field's type or raises
-    if eviction.deadline is None and eviction.phase in (*WAITING, Phase.SAVED):
+    if eviction.deadline is None and eviction.phase in TIMED:
         raise ValueError("waits for ever")
     return eviction
 
@@ -175,6 +195,7 @@ _JSON_NAMES = {
     "checkpoint": "checkpoint",
     "outcome": "outcome",
     "grace_seconds": "graceSeconds",
+    "refused_on": "refusedOn",
 }
 
 _READERS: Mapping[str, Callable[[object], object]] = {
@@ -192,4 +213,5 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "checkpoint": _read_checkpoint,
     "outcome": lambda value: Outcome(_read_text(value)),
     "grace_seconds": _read_count,
+    "refused_on": lambda value: Ground(_read_text(value)),
 }

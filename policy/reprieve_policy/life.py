@@ -1,20 +1,20 @@
-"""A victim's life as a table: (phase x observation) -> move. About a hundred lines below walk it.
+"""A victim's life: `decide` walks the table of `life_table`, from the state that the pod carries to the one to write.
 
 The operator observes and performs; what follows from what is decided here and nowhere else. `decide` is level-based:
 it is given the state that the pod carries and what is seen now, so that it makes no difference how often it is called
-or which operator calls it. The README draws `TABLE`; a test compares their phases.
+or which operator calls it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import Enum, auto
-from typing import NamedTuple
 
 from . import mark
 from .checkpoint import Plan
 from .contract import Answer, AnswerState
-from .eviction import WAITING, Checkpoint, Eviction, Outcome, Phase, Source
+from .eviction import TIMED, WAITING, Checkpoint, Eviction, Phase, Source
+from .life_table import TABLE, Move, Observation
+from .reprieve import Reprieve
 from .settings import PolicySettings
 
 MAX_ATTEMPTS = 3
@@ -24,92 +24,15 @@ LEAST_GRACE_SECONDS = 1
 """Never 0: it drops the object without the kubelet's word, and a StatefulSet then runs the pod twice."""
 
 
-class Observation(Enum):
-    """What can happen to a victim, as far as its life depends on it."""
-
-    CHECKPOINT_WANTED = auto()
-    CHECKPOINT_UNWANTED = auto()
-    HINT_LOST = auto()
-    ANSWERED = auto()
-    SAVED = auto()
-    DEFERRED = auto()
-    CANNOT = auto()
-    DEADLINE_UNANSWERED = auto()
-    DEADLINE_ANSWERED = auto()
-    RELEASED = auto()
-    MARK_REMOVED = auto()
-    DELETED_BY_OTHERS = auto()
-    CONTAINERS_ENDED = auto()
-    OBJECT_GONE = auto()
-    REPLACED = auto()
-
-
-class Move(NamedTuple):
-    """Where an observation leads, and with which outcome where it settles one."""
-
-    to: Phase
-    outcome: Outcome | None = None
-
-
-TERMINAL = (Phase.GONE, Phase.REQUEUED, Phase.CANCELLED, Phase.FINISHED)
-
-_ALWAYS: dict[Observation, Move] = {
-    Observation.MARK_REMOVED: Move(Phase.CANCELLED, Outcome.CANCELLED),
-    Observation.DELETED_BY_OTHERS: Move(Phase.TERMINATING, Outcome.OVERTAKEN),
-    Observation.CONTAINERS_ENDED: Move(Phase.FINISHED, Outcome.FINISHED),
-    Observation.OBJECT_GONE: Move(Phase.GONE, Outcome.OVERTAKEN),
-}
-"""True in every phase before the DELETE."""
-
-_ANSWERS: dict[Observation, Move] = {
-    Observation.SAVED: Move(Phase.SAVED, Outcome.SAVED),
-    Observation.CANNOT: Move(Phase.TERMINATING, Outcome.REFUSED),
-}
-"""True in every phase that waits for the workload."""
-
-TABLE: Mapping[Phase, Mapping[Observation, Move]] = {
-    Phase.REQUESTED: _ALWAYS
-    | {
-        Observation.CHECKPOINT_WANTED: Move(Phase.HINTED),
-        Observation.CHECKPOINT_UNWANTED: Move(Phase.TERMINATING, Outcome.SKIPPED),
-    },
-    Phase.HINTED: _ALWAYS
-    | _ANSWERS
-    | {
-        Observation.HINT_LOST: Move(Phase.HINTED),
-        Observation.ANSWERED: Move(Phase.CHECKPOINTING),
-        Observation.DEFERRED: Move(Phase.DEFERRED),
-        Observation.DEADLINE_UNANSWERED: Move(Phase.TERMINATING, Outcome.UNRESPONSIVE),
-    },
-    Phase.CHECKPOINTING: _ALWAYS
-    | _ANSWERS
-    | {
-        Observation.DEFERRED: Move(Phase.DEFERRED),
-        Observation.DEADLINE_ANSWERED: Move(Phase.EXTENDED),
-    },
-    Phase.EXTENDED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.TERMINATING, Outcome.TIMED_OUT)},
-    Phase.DEFERRED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.TERMINATING, Outcome.TIMED_OUT)},
-    Phase.SAVED: _ALWAYS
-    | {
-        Observation.RELEASED: Move(Phase.TERMINATING, Outcome.SAVED),
-        # Whoever ends it, the checkpoint was made.
-        Observation.DELETED_BY_OTHERS: Move(Phase.TERMINATING, Outcome.SAVED),
-        Observation.CONTAINERS_ENDED: Move(Phase.FINISHED, Outcome.SAVED),
-        Observation.OBJECT_GONE: Move(Phase.GONE, Outcome.SAVED),
-    },
-    Phase.TERMINATING: {Observation.OBJECT_GONE: Move(Phase.GONE)},
-    Phase.GONE: {Observation.REPLACED: Move(Phase.REQUEUED)},
-    Phase.REQUEUED: {},
-    Phase.CANCELLED: {},
-    Phase.FINISHED: {},
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """The pod as it is now, and what its workload says."""
 
     is_marked: bool = True
+    is_insisted_on: bool = False
+    """Our label asks anew for a pod that was refused to a scheduler."""
+    reprieve: Reprieve | None = None
+    """What protects the pod against preemption."""
     is_being_deleted: bool = False
     containers_ended: bool = False
     is_gone: bool = False
@@ -171,7 +94,7 @@ def decide(eviction: Eviction, seen: Seen, plan: Plan, settings: PolicySettings,
 
 def next_wake(eviction: Eviction) -> datetime | None:
     """Return when `decide` may say something new although nothing was observed; `None`: never."""
-    return eviction.deadline if eviction.phase in (*WAITING, Phase.SAVED) else None
+    return eviction.deadline if eviction.phase in TIMED else None
 
 
 def is_waiting(phase: Phase) -> bool:
@@ -188,14 +111,29 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
         (seen.is_being_deleted, Observation.DELETED_BY_OTHERS),
         (seen.containers_ended, Observation.CONTAINERS_ENDED),
         (not seen.is_marked, Observation.MARK_REMOVED),
+        (phase is Phase.REPRIEVED and seen.is_insisted_on, Observation.INSISTED),
         (phase is Phase.SAVED and (seen.may_go or _is_over(eviction, context.now)), Observation.RELEASED),
+        (phase is Phase.REPRIEVED and _is_over(eviction, context.now), Observation.PROTECTION_OVER),
     )
     certain = next((observation for is_so, observation in facts if is_so), None)
-    if certain is not None or phase not in (Phase.REQUESTED, *WAITING):
+    if certain is not None:
         return certain
     if phase is Phase.REQUESTED:
-        return Observation.CHECKPOINT_WANTED if context.plan.waits else Observation.CHECKPOINT_UNWANTED
-    return _observe_answer(eviction, seen) or _observe_deadline(eviction, context.now)
+        return _observe_request(eviction, context)
+    if phase in WAITING:
+        return _observe_answer(eviction, seen) or _observe_deadline(eviction, context.now)
+    return None
+
+
+def _observe_request(eviction: Eviction, context: _Context) -> Observation:
+    reprieve = context.seen.reprieve
+    if reprieve is not None and eviction.source.is_preemption:
+        if reprieve.until is None:
+            return Observation.PROTECTED
+        # Once: a deadline that somebody moves for ever would protect for ever.
+        if eviction.refused_on is None and context.now < reprieve.until:
+            return Observation.PROTECTED_FOR_NOW
+    return Observation.CHECKPOINT_WANTED if context.plan.waits else Observation.CHECKPOINT_UNWANTED
 
 
 def _observe_answer(eviction: Eviction, seen: Seen) -> Observation | None:
@@ -225,6 +163,25 @@ _ANSWER_OBSERVED: Mapping[AnswerState, Observation] = {
 def _enter(eviction: Eviction, move: Move, context: _Context) -> Eviction:
     entered = replace(eviction, phase=move.to, outcome=move.outcome or eviction.outcome)
     return _ON_ENTRY[move.to](entered, context) if move.to in _ON_ENTRY else entered
+
+
+def _enter_requested(eviction: Eviction, context: _Context) -> Eviction:
+    """Ask again; whoever insists is the one who asks from now on, and who may take it back."""
+    source = Source.LABEL if context.seen.is_insisted_on else eviction.source
+    return replace(eviction, source=source, deadline=None)
+
+
+def _enter_reprieved(eviction: Eviction, context: _Context) -> Eviction:
+    reprieve = context.seen.reprieve
+    assert reprieve is not None
+    assert reprieve.until is not None
+    until = min(reprieve.until, _ceiling(eviction, context))
+    return replace(eviction, refused_on=reprieve.ground, deadline=until)
+
+
+def _enter_spared(eviction: Eviction, context: _Context) -> Eviction:
+    assert context.seen.reprieve is not None
+    return replace(eviction, refused_on=context.seen.reprieve.ground)
 
 
 def _enter_hinted(eviction: Eviction, context: _Context) -> Eviction:
@@ -260,6 +217,9 @@ def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
 
 
 _ON_ENTRY = {
+    Phase.REQUESTED: _enter_requested,
+    Phase.REPRIEVED: _enter_reprieved,
+    Phase.SPARED: _enter_spared,
     Phase.HINTED: _enter_hinted,
     Phase.EXTENDED: _enter_extended,
     Phase.DEFERRED: _enter_deferred,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reprieve_policy import keys, life, mark, namespace, preemption_class, rights
+from reprieve_policy import keys, life_table, mark, namespace, preemption_class, rights
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.kinds import TEMPLATE_KINDS
@@ -71,7 +71,7 @@ def test_what_is_guarded_is_what_the_operator_writes_and_the_marks() -> None:
 def test_an_eviction_is_over_in_the_guard_where_it_is_over_in_the_policy() -> None:
     expression = expression_of("reprieve-soft-evictions", "isUnderWay")
     (phases,) = re.findall(r'"phase":"\(([a-z|]+)\)"', expression)
-    assert set(phases.split("|")) == {phase.value for phase in life.TERMINAL}
+    assert set(phases.split("|")) == {phase.value for phase in life_table.TERMINAL}
 
 
 def test_a_mark_in_the_guard_is_a_mark_in_the_policy() -> None:

@@ -15,7 +15,7 @@ from reprieve_operator.pods import Pod
 from reprieve_policy import keys
 from reprieve_policy.checkpoint import HttpHint
 from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
-from reprieve_policy.life import TABLE
+from reprieve_policy.life_table import TABLE
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.preemption_class import ClassSet
 from reprieve_policy.settings import PolicySettings
@@ -139,6 +139,12 @@ MARKED = {
         True,
     ),
     "Koordinator's mark taken away": ({"reprieve.dev/soft-eviction": "hinted"}, {}, Source.KOORDINATOR, False),
+    "Koordinator's mark taken away, and somebody asks by our label": (
+        {"reprieve.dev/soft-eviction": "requested"},
+        {},
+        Source.KOORDINATOR,
+        True,
+    ),
     "our label taken away, Koordinator's mark left": (
         {},
         {"scheduling.koordinator.sh/soft-eviction": "true"},

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from reprieve_policy import keys
-from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.eviction import Eviction, Phase, Source
 from reprieve_policy.kinds import CUSTOM
 from reprieve_policy.objects import (
     Affinity,
@@ -247,6 +247,10 @@ class EvictionBuilder:
 
     def in_phase(self, phase: Phase, *, deadline: datetime | None = None) -> Self:
         return replace(self, eviction=replace(self.eviction, phase=phase, deadline=deadline))
+
+    def asked_by_scheduler(self) -> Self:
+        """Let it be a preemption, which may be refused."""
+        return replace(self, eviction=replace(self.eviction, source=Source.KOORDINATOR))
 
     def hinted(self, *, deadline: datetime, attempt: int = 1) -> Self:
         """Hinted at `NOW`, not answered yet."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reprieve_policy import contract, eviction, life, mark
 from reprieve_policy import text as texts
 from reprieve_policy.contract import Answer
-from reprieve_policy.eviction import MAX_ANNOTATION, WAITING, Checkpoint, Eviction, Outcome, Phase, Source
+from reprieve_policy.eviction import MAX_ANNOTATION, WAITING, Checkpoint, Eviction, Ground, Outcome, Phase, Source
 from reprieve_policy.mark import Mark
 from reprieve_testing.builders import NOW, after, an_eviction
 
@@ -78,6 +78,7 @@ EVICTIONS = st.builds(
     checkpoint=st.none() | CHECKPOINTS,
     outcome=st.none() | st.sampled_from(Outcome),
     grace_seconds=st.none() | COUNTS,
+    refused_on=st.none() | st.sampled_from(Ground),
 )
 
 
@@ -109,7 +110,7 @@ def test_the_largest_state_that_strangers_can_cause_fits_into_a_container_label(
     begun = life.begin(replace(asked, grace_seconds=2**63 - 1), Source.KOORDINATOR, FULL.eviction_id, after(0.000001))
     times = dict.fromkeys(("hinted_at", "answered_at", "deadline"), after(0.000001))
     largest = replace(begun, phase=Phase.CHECKPOINTING, outcome=Outcome.UNRESPONSIVE, checkpoint=saved, **times)
-    rendered = eviction.render(replace(largest, grace_seconds=30, attempt=3))
+    rendered = eviction.render(replace(largest, grace_seconds=30, attempt=3, refused_on=Ground.NON_PREEMPTIBLE))
     assert len(rendered.encode()) < MAX_ANNOTATION * 3 // 4
     assert eviction.parse(rendered) is not None
 

@@ -8,9 +8,11 @@ import pytest
 from reprieve_policy import checkpoint, keys, life
 from reprieve_policy.checkpoint import Plan
 from reprieve_policy.contract import BARE_ACCEPTANCE, Answer, AnswerState
-from reprieve_policy.eviction import WAITING, Checkpoint, Eviction, Outcome, Phase, Source
-from reprieve_policy.life import TABLE, TERMINAL, Observation, Seen
+from reprieve_policy.eviction import TIMED, WAITING, Checkpoint, Eviction, Ground, Outcome, Phase, Source
+from reprieve_policy.life import Seen
+from reprieve_policy.life_table import TABLE, TERMINAL, Observation
 from reprieve_policy.mark import Mark
+from reprieve_policy.reprieve import Reprieve
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing.builders import NOW, after, an_eviction
 
@@ -22,6 +24,8 @@ ENDED = Seen(containers_ended=True)
 GONE = Seen(is_gone=True)
 REPLACED = Seen(is_gone=True, is_replaced=True)
 LOST = Seen(hint_was_lost=True)
+PROTECTED = Seen(reprieve=Reprieve(Ground.NON_PREEMPTIBLE, None))
+ALMOST_COMPLETE = Seen(reprieve=Reprieve(Ground.NEAR_COMPLETION, after(300)))
 
 
 def plan_of(**annotations: str) -> Plan:
@@ -59,11 +63,14 @@ class Story:
     plan: Plan = AUTO
     settings: PolicySettings = field(default_factory=PolicySettings)
     deadline: datetime | None = None
+    source: Source = Source.LABEL
 
 
 REQUESTED_AND_HINTED = (0, NOTHING)
 HINTED, CHECKPOINTING, TERMINATING = Phase.HINTED, Phase.CHECKPOINTING, Phase.TERMINATING
 EXTENDED, DEFERRED, CANCELLED = Phase.EXTENDED, Phase.DEFERRED, Phase.CANCELLED
+SPARED, REPRIEVED, REQUESTED = Phase.SPARED, Phase.REPRIEVED, Phase.REQUESTED
+SCHEDULER = Source.KOORDINATOR
 
 STORIES = {
     "a victim is told, saves, goes, and is replaced": Story(
@@ -263,6 +270,65 @@ STORIES = {
     "an answer that is there before the hint is not one to it": Story(
         seen=((0, SAVED), (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
     ),
+    "one that is not preemptible is spared where a scheduler asks": Story(
+        seen=((0, PROTECTED),), phases=(SPARED,), outcome=Outcome.SPARED, source=SCHEDULER
+    ),
+    "and goes where a person asks": Story(
+        seen=((0, PROTECTED), (600, PROTECTED)), phases=(HINTED, TERMINATING), outcome=Outcome.UNRESPONSIVE
+    ),
+    "what becomes protected later was told already": Story(
+        seen=(REQUESTED_AND_HINTED, (5, PROTECTED)), phases=(HINTED,), deadline=after(600), source=SCHEDULER
+    ),
+    "one that is almost complete is reprieved where a scheduler asks": Story(
+        seen=((0, ALMOST_COMPLETE), (299, ALMOST_COMPLETE)), phases=(REPRIEVED,), deadline=after(300), source=SCHEDULER
+    ),
+    "and told where a person asks": Story(seen=((0, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(600)),
+    "one that is not complete by then is asked, with a whole timeout": Story(
+        seen=((0, ALMOST_COMPLETE), (300, NOTHING)),
+        phases=(REPRIEVED, REQUESTED, HINTED),
+        deadline=after(900),
+        source=SCHEDULER,
+    ),
+    "nobody is reprieved twice": Story(
+        seen=((0, ALMOST_COMPLETE), (300, Seen(reprieve=Reprieve(Ground.NEAR_COMPLETION, after(600))))),
+        phases=(REPRIEVED, REQUESTED, HINTED),
+        deadline=after(900),
+        source=SCHEDULER,
+    ),
+    "a reprieve that was over before anybody looked is none": Story(
+        seen=((301, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(901), source=SCHEDULER
+    ),
+    "the ceiling bounds a reprieve": Story(
+        seen=((0, ALMOST_COMPLETE),),
+        phases=(REPRIEVED,),
+        deadline=after(200),
+        source=SCHEDULER,
+        settings=PolicySettings(ceiling_seconds=200),
+    ),
+    "one that completes is finished": Story(
+        seen=((0, ALMOST_COMPLETE), (100, ENDED)),
+        phases=(REPRIEVED, Phase.FINISHED),
+        outcome=Outcome.FINISHED,
+        source=SCHEDULER,
+    ),
+    "a mark that is taken back from one that is reprieved cancels": Story(
+        seen=((0, ALMOST_COMPLETE), (5, UNMARKED)),
+        phases=(REPRIEVED, CANCELLED),
+        outcome=Outcome.CANCELLED,
+        source=SCHEDULER,
+    ),
+    "somebody who asks for one that is reprieved is heard": Story(
+        seen=((0, ALMOST_COMPLETE), (5, replace(ALMOST_COMPLETE, is_insisted_on=True))),
+        phases=(REPRIEVED, REQUESTED, HINTED),
+        deadline=after(605),
+        source=SCHEDULER,
+    ),
+    "one that is not preemptible any more when its reprieve is over is spared": Story(
+        seen=((0, ALMOST_COMPLETE), (300, PROTECTED)),
+        phases=(REPRIEVED, REQUESTED, SPARED),
+        outcome=Outcome.SPARED,
+        source=SCHEDULER,
+    ),
     "the ceiling bounds the timeout": Story(
         seen=(REQUESTED_AND_HINTED,),
         phases=(HINTED,),
@@ -304,7 +370,7 @@ STORIES = {
 
 
 def live(story: Story) -> tuple[Eviction, list[Phase]]:
-    eviction, phases = an_eviction().build(), []
+    eviction, phases = replace(an_eviction().build(), source=story.source), []
     for second, seen in story.seen:
         decision = life.decide(eviction, seen, story.plan, story.settings, after(second))
         eviction = decision.eviction
@@ -318,11 +384,17 @@ def test_a_victims_life(story: Story) -> None:
     assert tuple(phases) == story.phases
     assert eviction.phase is story.phases[-1]
     assert eviction.outcome is story.outcome
-    if eviction.phase in (*WAITING, Phase.SAVED):
+    if eviction.phase in TIMED:
         assert eviction.deadline == story.deadline == life.next_wake(eviction)
     else:
         assert life.next_wake(eviction) is None
     assert life.is_waiting(eviction.phase) is (eviction.phase in WAITING)
+
+
+def test_whoever_insists_is_the_one_who_asks() -> None:
+    story = STORIES["somebody who asks for one that is reprieved is heard"]
+    state, _ = live(story)
+    assert (state.source, state.refused_on) == (Source.LABEL, Ground.NEAR_COMPLETION)
 
 
 def test_lowering_the_ceiling_takes_no_time_from_a_victim_that_was_told() -> None:
@@ -383,9 +455,13 @@ def test_an_eviction_begins_with_what_the_mark_says() -> None:
     )
 
 
-BEFORE_DELETE = (Phase.REQUESTED, *WAITING, Phase.SAVED)
+BEFORE_DELETE = (REQUESTED, *TIMED)
 
 LEADS_ON = {
+    Observation.PROTECTED: ((REQUESTED,), "once it was told, it goes"),
+    Observation.PROTECTED_FOR_NOW: ((REQUESTED,), "once it was told, it goes"),
+    Observation.PROTECTION_OVER: ((REPRIEVED,), "nobody else is protected"),
+    Observation.INSISTED: ((REPRIEVED,), "nobody else is protected"),
     Observation.CHECKPOINT_WANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.CHECKPOINT_UNWANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.HINT_LOST: ((Phase.HINTED,), "whoever has answered has heard"),

@@ -10,20 +10,23 @@ from reprieve_policy import eviction as codec
 from reprieve_policy import life
 from reprieve_policy.checkpoint import AnnotationHint, Plan, Strategy
 from reprieve_policy.contract import Answer, AnswerState
-from reprieve_policy.eviction import WAITING, Eviction, Outcome, Phase
-from reprieve_policy.life import TABLE, TERMINAL, Decision, Seen
+from reprieve_policy.eviction import TIMED, Eviction, Ground, Outcome, Phase, Source
+from reprieve_policy.life import Decision, Seen
+from reprieve_policy.life_table import TABLE, TERMINAL
+from reprieve_policy.reprieve import Reprieve
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing.builders import NOW, an_eviction
 
 HOUR = timedelta(hours=1)
 REQUESTED = an_eviction().build()
-BEFORE_DELETE = (Phase.REQUESTED, *WAITING, Phase.SAVED)
+BEFORE_DELETE = (Phase.REQUESTED, *TIMED)
 
 
 @dataclass(frozen=True)
 class Life:
     """All that is seen of one victim, and by which clock."""
 
+    source: Source
     plan: Plan
     settings: PolicySettings
     steps: tuple[tuple[timedelta, Seen], ...]
@@ -43,7 +46,7 @@ class Turn(NamedTuple):
 
 
 def turns_of(victim: Life) -> Iterator[Turn]:
-    eviction, now = REQUESTED, NOW
+    eviction, now = replace(REQUESTED, source=victim.source), NOW
     for elapsed, seen in victim.steps:
         now += elapsed
         decision = victim.decide(eviction, seen, now)
@@ -60,9 +63,16 @@ def an_answer(chance: Random) -> Answer:
     )
 
 
+def a_reprieve(chance: Random) -> Reprieve:
+    until = NOW + timedelta(seconds=chance.randint(0, 600))
+    return chance.choice([Reprieve(Ground.NON_PREEMPTIBLE, None), Reprieve(Ground.NEAR_COMPLETION, until)])
+
+
 def seen_by(chance: Random) -> Seen:
     return Seen(
         is_marked=chance.random() > 0.03,
+        is_insisted_on=chance.random() < 0.1,
+        reprieve=a_reprieve(chance) if chance.random() < 0.2 else None,
         is_being_deleted=chance.random() < 0.03,
         containers_ended=chance.random() < 0.03,
         is_gone=chance.random() < 0.05,
@@ -78,6 +88,7 @@ def a_life(chance: Random) -> Life:
     """Return one of ten turns, with a clock that now and then jumps an hour, forward or back."""
     clock = [*range(0, 900, 50), HOUR.total_seconds(), -HOUR.total_seconds()]
     return Life(
+        source=chance.choice(list(Source)),
         plan=Plan(
             strategy=chance.choice([Strategy.AUTO, Strategy.AUTO, Strategy.AUTO, Strategy.NONE]),
             hint=AnnotationHint(),
@@ -122,7 +133,11 @@ def test_no_victim_waits_beyond_the_ceiling() -> None:
 
 def test_a_deadline_that_was_told_never_comes_earlier() -> None:
     for _, before, _, _, decision in TURNS:
-        if before.deadline is not None and decision.eviction.phase in BEFORE_DELETE:
+        if (
+            before.deadline is not None
+            and before.phase is not Phase.REPRIEVED
+            and decision.eviction.phase in BEFORE_DELETE
+        ):
             assert decision.eviction.deadline is not None
             assert decision.eviction.deadline >= before.deadline
 
@@ -175,10 +190,19 @@ def test_a_victim_is_told_three_times_at_most_and_given_more_time_once() -> None
         assert moves.count(Phase.EXTENDED) + moves.count(Phase.DEFERRED) <= 1
 
 
+def test_nobody_is_reprieved_twice_and_only_a_scheduler_is_refused() -> None:
+    for turns in LIVES:
+        moves = [move.to for turn in turns for move in turn.decision.moves]
+        refused = [turn for turn in turns if turn.decision.eviction.refused_on is not None]
+        assert moves.count(Phase.REPRIEVED) <= 1
+        assert not refused or turns[0].victim.source.is_preemption
+
+
 def test_deciding_again_changes_nothing() -> None:
     """Each loss of a hint is one more attempt, and an answer from before the hint is good for nothing."""
     for victim, before, seen, now, decision in TURNS:
-        same = replace(seen, hint_was_lost=False, answer=None if before.phase is Phase.REQUESTED else seen.answer)
+        is_told = before.phase not in (Phase.REQUESTED, Phase.REPRIEVED)
+        same = replace(seen, hint_was_lost=False, answer=seen.answer if is_told else None)
         assert victim.decide(decision.eviction, same, now).moves == ()
 
 
