@@ -10,16 +10,16 @@ import random
 from collections.abc import Callable
 from datetime import datetime
 
-from yarl import URL
-
 from reprieve_policy.contract import Answer, Request
 from reprieve_policy.eviction import Eviction
 
 from . import dialogue
 from .clock import Clock
 from .dialogue import Knowledge
-from .hints import Heard, HintLine, Reply
+from .line import Heard, Reply
 from .settings import OperatorSettings
+from .switchboard import Switchboard
+from .targets import Target
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ _LAST_WORD_SECONDS = 2.0
 class Asking:
     """Calls to one workload, one at a time."""
 
-    def __init__(self, line: HintLine, settings: OperatorSettings, clock: Clock, wake: Callable[[], None]) -> None:
-        self._line = line
+    def __init__(self, lines: Switchboard, settings: OperatorSettings, clock: Clock, wake: Callable[[], None]) -> None:
+        self._lines = lines
         self._settings = settings
         self._clock = clock
         self._wake = wake
@@ -70,7 +70,7 @@ class Asking:
         """True where a deadline has come and the workload was not asked since."""
         return state.deadline is not None and now >= state.deadline and self._asked_for != state.deadline
 
-    def proceed(self, url: URL, state: Eviction, request: Request, now: datetime) -> float:
+    def proceed(self, target: Target, state: Eviction, request: Request, now: datetime) -> float:
         """Start a call where one is due; return the seconds until the next is, should nothing else happen."""
         if self._call is not None:
             return self._settings.poll_interval_seconds
@@ -85,7 +85,8 @@ class Asking:
         limit = self._limit(state, now)
         # The last word is never a new hint: there would be no time left to act on it.
         is_hint = knowledge is Knowledge.UNSENT and not is_last_word
-        call = self._line.post(url, request, limit) if is_hint else self._line.get(url, state.eviction_id, limit)
+        lines, eviction_id = self._lines, state.eviction_id
+        call = lines.ask(target, request, limit) if is_hint else lines.look(target, eviction_id, limit)
         self._call = asyncio.create_task(call)
         self._call.add_done_callback(self._learn)
         return self._settings.poll_interval_seconds

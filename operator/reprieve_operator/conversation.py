@@ -1,22 +1,21 @@
 """One victim's side of the story: what its workload says, wherever it says it, and when it is asked again.
 
-Hints go over HTTP to the pod's own address, or into an annotation; answers come either way.
+Hints go where `targets` says, or into an annotation; answers come either way.
 """
 
 import random
 from collections.abc import Callable
 
-from yarl import URL
-
-from reprieve_policy import checkpoint, life
+from reprieve_policy import life
 from reprieve_policy.contract import Answer, AnswerState, Request
 from reprieve_policy.eviction import Eviction
 from reprieve_policy.verdict import Violation
 
-from . import addresses, observe
+from . import observe, targets
 from .announce import Regarding
 from .asking import Asking
 from .pods import Pod
+from .targets import Target
 from .tools import Tools
 
 _SHORTEST_PAUSE_SECONDS = 0.01
@@ -26,12 +25,12 @@ class Conversation:
     """Between one keeper and one workload."""
 
     def __init__(self, tools: Tools, wake: Callable[[], None]) -> None:
-        self.asking = Asking(tools.line, tools.settings, tools.clock, wake)
+        self.asking = Asking(tools.lines, tools.settings, tools.clock, wake)
         self._tools = tools
         self._complaint = ""
 
     def answer(self, pod: Pod, state: Eviction) -> Answer | None:
-        """Return what the workload says: over HTTP, else in its annotation."""
+        """Return what the workload says: in reply to a call, else in its annotation."""
         self._complain(pod, self.asking.complaint)
         if self.asking.answer is not None:
             return self.asking.answer
@@ -48,20 +47,18 @@ class Conversation:
         if not seen.is_marked or seen.is_being_deleted or seen.containers_ended or seen.answer or seen.hint_was_lost:
             return False
         now = self._tools.clock.now()
-        if state.deadline is None or now < state.deadline or not isinstance(self.url(pod), URL):
+        if state.deadline is None or now < state.deadline or not isinstance(self.target(pod), Target):
             return False
         return self.asking.is_calling or self.asking.is_last_word_due(state, now)
 
-    def url(self, pod: Pod) -> URL | str | None:
+    def target(self, pod: Pod) -> Target | str | None:
         """Return where the workload is called; a reason where it cannot be; `None` where it wants an annotation."""
         hint = observe.plan_of(pod, self._tools.policy.current).hint
-        if not isinstance(hint, checkpoint.HttpHint):
-            return None
-        return addresses.hint_url(pod, hint, allow_loopback=self._tools.settings.allow_loopback_pod_ips)
+        return targets.find(pod, hint, allow_loopback=self._tools.settings.allow_loopback_pod_ips)
 
     def written_request(self, pod: Pod, state: Eviction) -> Request | None:
         """Return the request to write into the annotation; `None` where the workload is called instead."""
-        return None if isinstance(self.url(pod), URL) else self._request(pod, state)
+        return None if isinstance(self.target(pod), Target) else self._request(pod, state)
 
     def proceed(self, pod: Pod, state: Eviction) -> float:
         """Call the workload where it is called, and return how long there is nothing else to do."""
@@ -69,10 +66,10 @@ class Conversation:
         now = self._tools.clock.now()
         wake = life.next_wake(state)
         until_deadline = resync if wake is None else (wake - now).total_seconds()
-        url = self.url(pod)
-        if not isinstance(url, URL) or not life.is_waiting(state.phase):
+        target = self.target(pod)
+        if not isinstance(target, Target) or not life.is_waiting(state.phase):
             return max(_SHORTEST_PAUSE_SECONDS, min(resync, until_deadline))
-        pause = self.asking.proceed(url, state, self._request(pod, state), now)
+        pause = self.asking.proceed(target, state, self._request(pod, state), now)
         if self.asking.is_calling:
             return resync
         return max(_SHORTEST_PAUSE_SECONDS, min(resync, pause, until_deadline))

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from reprieve_policy.eviction import Eviction
 
-from .hints import Heard
+from .line import Heard
 
 
 class Knowledge(Enum):

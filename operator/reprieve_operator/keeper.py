@@ -178,11 +178,11 @@ class Keeper:
 
     async def _write_waiting(self, pod: Pod, state: Eviction, *, begins: bool) -> None:
         """Write a phase in which the workload has time, with the request where an annotation carries it."""
-        url, request = self._workload.url(pod), self._workload.written_request(pod, state)
+        target, request = self._workload.target(pod), self._workload.written_request(pod, state)
         hold = self._tools.settings.cleanup_finalizer
         self.see(await self._tools.effects.write_state(pod, state, request, begins=begins, hold=hold))
-        if begins and isinstance(url, str):
-            note = f"{url}, so the hint is in annotation {keys.CHECKPOINT_REQUEST} instead"
+        if begins and isinstance(target, str):
+            note = f"{target}, so the hint is in annotation {keys.CHECKPOINT_REQUEST} instead"
             self._tools.announcer.announce(Regarding.pod(pod.metadata), "CheckpointHintByAnnotation", note)
 
     def _renounce_notice(self, pod: Pod) -> None:

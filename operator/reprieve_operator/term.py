@@ -15,7 +15,6 @@ from .effects import Effects
 from .election import Election, NotLeading
 from .gang_census import GangCensus
 from .gatekeeper import Gatekeeper
-from .hints import HintLine
 from .keepers import Keepers
 from .ledgerkeeper import LedgerKeeper
 from .metrics import Metrics
@@ -24,6 +23,7 @@ from .pods import Pod
 from .policy_source import PolicySource
 from .settings import OperatorSettings
 from .sweep import Sweep
+from .switchboard import Switchboard
 from .tally import Tally
 from .tools import Tools
 from .watch import PodWatch
@@ -71,7 +71,7 @@ class Terms:
             await self._handle_victims(namespaces)
 
     async def _handle_victims(self, namespaces: NamespacePolicies) -> None:
-        line = HintLine()
+        lines = Switchboard()
         effects = Effects(self._api, self.election, self._metrics, self._clock)
         keepers = Keepers(
             Tools(
@@ -81,7 +81,7 @@ class Terms:
                 namespaces=namespaces,
                 effects=effects,
                 ledger=LedgerKeeper(self._api, effects),
-                line=line,
+                lines=lines,
                 announcer=self._announcer,
                 tally=Tally(self._announcer, self._metrics),
             )
@@ -95,7 +95,7 @@ class Terms:
                 await self._watch(keepers)
         finally:
             await keepers.close()
-            await line.close()
+            await lines.close()
             await self._announcer.drain(_DRAIN_SECONDS)
             self._keepers = self._gatekeeper = self._census = None
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from .announce import Announcer
 from .clock import Clock
 from .effects import Effects
-from .hints import HintLine
 from .ledgerkeeper import LedgerKeeper
 from .namespace_policies import NamespacePolicies
 from .policy_source import PolicySource
 from .settings import OperatorSettings
+from .switchboard import Switchboard
 from .tally import Tally
 
 
@@ -23,6 +23,6 @@ class Tools:
     namespaces: NamespacePolicies
     effects: Effects
     ledger: LedgerKeeper
-    line: HintLine
+    lines: Switchboard
     announcer: Announcer
     tally: Tally

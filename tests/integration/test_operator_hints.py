@@ -8,12 +8,15 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from reprieve_operator.hints import Heard, HintLine, Reply
+from reprieve_operator.http_line import HttpLine
+from reprieve_operator.line import Heard, Reply
+from reprieve_operator.switchboard import Switchboard
+from reprieve_operator.targets import HttpTarget
 from reprieve_policy import contract
 from reprieve_policy.contract import AnswerState, Request
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Serve = Callable[[Handler], Awaitable[URL]]
+Serve = Callable[[Handler], Awaitable[HttpTarget]]
 
 REQUEST = Request(
     eviction_id="u-1",
@@ -26,8 +29,8 @@ REQUEST = Request(
 
 
 @pytest.fixture
-async def line() -> AsyncIterator[HintLine]:
-    line = HintLine()
+async def line() -> AsyncIterator[HttpLine]:
+    line = HttpLine()
     yield line
     await line.close()
 
@@ -36,7 +39,7 @@ async def line() -> AsyncIterator[HintLine]:
 async def serve() -> AsyncIterator[Serve]:
     runners: list[web.AppRunner] = []
 
-    async def start(handler: Handler) -> URL:
+    async def start(handler: Handler) -> HttpTarget:
         application = web.Application()
         application.router.add_route("*", "/checkpoint", handler)
         runner = web.AppRunner(application, shutdown_timeout=0.1)
@@ -44,7 +47,7 @@ async def serve() -> AsyncIterator[Serve]:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
-        return URL(f"http://{host}:{port}/checkpoint")
+        return HttpTarget(URL(f"http://{host}:{port}/checkpoint"))
 
     yield start
     for runner in runners:
@@ -71,8 +74,8 @@ POSTS = {
 
 
 @pytest.mark.parametrize(("text", "status", "want"), POSTS.values(), ids=POSTS)
-async def test_what_a_reply_to_a_hint_means(line: HintLine, serve: Serve, text: str, status: int, want: Heard) -> None:
-    reply = await line.post(await serve(saying(text, status)), REQUEST, 5)
+async def test_what_a_reply_to_a_hint_means(line: HttpLine, serve: Serve, text: str, status: int, want: Heard) -> None:
+    reply = await line.ask(await serve(saying(text, status)), REQUEST, 5)
     assert reply.heard is want
 
 
@@ -89,23 +92,23 @@ GETS = {
 
 @pytest.mark.parametrize(("text", "status", "want"), GETS.values(), ids=GETS)
 async def test_what_a_reply_to_a_question_means(
-    line: HintLine, serve: Serve, text: str, status: int, want: Heard
+    line: HttpLine, serve: Serve, text: str, status: int, want: Heard
 ) -> None:
-    reply = await line.get(await serve(saying(text, status)), "u-1", 5)
+    reply = await line.look(await serve(saying(text, status)), "u-1", 5)
     assert reply.heard is want
 
 
-async def test_nobody_listening_has_certainly_not_received(line: HintLine) -> None:
-    reply = await line.post(URL("http://127.0.0.1:1/checkpoint"), REQUEST, 5)
+async def test_nobody_listening_has_certainly_not_received(line: HttpLine) -> None:
+    reply = await line.ask(HttpTarget(URL("http://127.0.0.1:1/checkpoint")), REQUEST, 5)
     assert reply.heard is Heard.NOT_RECEIVED
 
 
-async def test_one_that_hangs_may_have_received(line: HintLine, serve: Serve) -> None:
+async def test_one_that_hangs_may_have_received(line: HttpLine, serve: Serve) -> None:
     async def hang(_: web.Request) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError
 
-    reply = await line.post(await serve(hang), REQUEST, 0.2)
+    reply = await line.ask(await serve(hang), REQUEST, 0.2)
     assert reply.heard is Heard.UNSURE
 
 
@@ -117,33 +120,34 @@ async def test_workloads_that_hang_keep_nobody_else_waiting_for_ever(serve: Serv
         await asyncio.Event().wait()
         raise AssertionError
 
-    line, url = HintLine(max_calls=1), await serve(hang)
-    hanging = asyncio.create_task(line.post(url, REQUEST, 30))
+    lines, target = Switchboard(max_calls=1), await serve(hang)
+    hanging = asyncio.create_task(lines.ask(target, REQUEST, 30))
     try:
         async with asyncio.timeout(5):
             await is_hanging.wait()
-            reply = await line.get(url, "u-1", 0.2)
-        assert reply == Reply(Heard.UNSURE, detail="too many calls are under way")
+            asked, looked = await lines.ask(target, REQUEST, 0.2), await lines.look(target, "u-1", 0.2)
+        assert asked == Reply(Heard.NOT_RECEIVED, detail="too many calls are under way")
+        assert looked == Reply(Heard.UNSURE, detail="too many calls are under way")
     finally:
         hanging.cancel()
-        await line.close()
+        await lines.close()
 
 
-async def test_the_request_is_the_contracts_document_without_credentials(line: HintLine, serve: Serve) -> None:
+async def test_the_request_is_the_contracts_document_without_credentials(line: HttpLine, serve: Serve) -> None:
     seen: list[tuple[str, dict[str, str]]] = []
 
     async def answer(request: web.Request) -> web.Response:
         seen.append((await request.text(), dict(request.headers)))
         return web.json_response({"state": "saved", "step": 7, "path": "/data/7"})
 
-    reply = await line.post(await serve(answer), REQUEST, 5)
+    reply = await line.ask(await serve(answer), REQUEST, 5)
     assert reply.answer is not None
     assert (reply.answer.state, reply.answer.step, reply.answer.path) == (AnswerState.SAVED, 7, "/data/7")
     assert seen[0][0] == contract.render_request(REQUEST)
     assert not {"Authorization", "Cookie", "Proxy-Authorization"} & set(seen[0][1])
 
 
-async def test_a_redirect_elsewhere_is_never_called(line: HintLine, serve: Serve) -> None:
+async def test_a_redirect_elsewhere_is_never_called(line: HttpLine, serve: Serve) -> None:
     called: list[str] = []
 
     async def elsewhere(request: web.Request) -> web.Response:
@@ -153,14 +157,14 @@ async def test_a_redirect_elsewhere_is_never_called(line: HintLine, serve: Serve
     target = await serve(elsewhere)
 
     async def redirect(_: web.Request) -> web.Response:
-        raise web.HTTPTemporaryRedirect(str(target))
+        raise web.HTTPTemporaryRedirect(str(target.url))
 
-    await line.post(await serve(redirect), REQUEST, 5)
-    await line.get(await serve(redirect), "u-1", 5)
+    await line.ask(await serve(redirect), REQUEST, 5)
+    await line.look(await serve(redirect), "u-1", 5)
     assert called == []
 
 
-async def test_an_answer_without_end_is_cut_and_is_no_answer(line: HintLine, serve: Serve) -> None:
+async def test_an_answer_without_end_is_cut_and_is_no_answer(line: HttpLine, serve: Serve) -> None:
     sent = 0
 
     async def pour(request: web.Request) -> web.StreamResponse:
@@ -171,11 +175,11 @@ async def test_an_answer_without_end_is_cut_and_is_no_answer(line: HintLine, ser
             await response.write(b" " * 4096)
             sent += 4096
 
-    reply = await line.post(await serve(pour), REQUEST, 5)
+    reply = await line.ask(await serve(pour), REQUEST, 5)
     assert reply.answer == contract.BARE_ACCEPTANCE
     assert sent < 16 * 1024 * 1024, "the rest is not read"
 
 
-async def test_a_mistake_in_an_answer_is_said_to_its_author(line: HintLine, serve: Serve) -> None:
-    reply = await line.post(await serve(saying('{"state":"done"}')), REQUEST, 5)
+async def test_a_mistake_in_an_answer_is_said_to_its_author(line: HttpLine, serve: Serve) -> None:
+    reply = await line.ask(await serve(saying('{"state":"done"}')), REQUEST, 5)
     assert reply.complaint.startswith("answer.state: supported values")

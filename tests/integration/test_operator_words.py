@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from yarl import URL
 
-from reprieve_operator import addresses, dialogue, observe, story
+from reprieve_operator import dialogue, observe, story, targets
 from reprieve_operator.announce import REASONS
 from reprieve_operator.dialogue import Knowledge
-from reprieve_operator.hints import Heard
+from reprieve_operator.line import Heard
 from reprieve_operator.pods import Pod
+from reprieve_operator.targets import HttpTarget
 from reprieve_policy import keys
 from reprieve_policy.checkpoint import HttpHint
 from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
@@ -59,9 +59,9 @@ CALLED = {
 
 @pytest.mark.parametrize(("address", "want"), CALLED.values(), ids=CALLED)
 def test_a_hint_goes_to_the_pods_own_address(address: str, want: str) -> None:
-    url = addresses.hint_url(at(address), HINT, allow_loopback=False)
-    assert isinstance(url, URL)
-    assert str(url) == want
+    target = targets.find(at(address), HINT, allow_loopback=False)
+    assert isinstance(target, HttpTarget)
+    assert str(target.url) == want
 
 
 REFUSED = {
@@ -81,16 +81,17 @@ REFUSED = {
 
 @pytest.mark.parametrize("address", REFUSED.values(), ids=REFUSED)
 def test_a_hint_goes_nowhere_else(address: str) -> None:
-    assert isinstance(addresses.hint_url(at(address), HINT, allow_loopback=False), str)
+    assert isinstance(targets.find(at(address), HINT, allow_loopback=False), str)
 
 
 def test_a_pod_on_its_nodes_network_is_not_called() -> None:
-    assert isinstance(addresses.hint_url(at("10.0.0.1", hostNetwork=True), HINT, allow_loopback=True), str)
+    assert isinstance(targets.find(at("10.0.0.1", hostNetwork=True), HINT, allow_loopback=True), str)
 
 
 def test_loopback_is_called_where_nodes_are_simulated() -> None:
-    url = addresses.hint_url(at("127.1.0.5", host="127.0.0.1"), HINT, allow_loopback=True)
-    assert str(url) == "http://127.1.0.5:8080/checkpoint?x=%2F"
+    target = targets.find(at("127.1.0.5", host="127.0.0.1"), HINT, allow_loopback=True)
+    assert isinstance(target, HttpTarget)
+    assert str(target.url) == "http://127.1.0.5:8080/checkpoint?x=%2F"
 
 
 LEARNED = {

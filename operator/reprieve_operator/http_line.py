@@ -1,12 +1,4 @@
-"""Calls to workloads over HTTP: one POST to ask, GETs to ask how far it is. What a reply means is `dialogue`'s business.
-
-A workload is not trusted: no redirects, no proxies, no credentials, bounded size and time.
-"""
-
-import asyncio
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Final
+"""The line over HTTP: one POST to ask, GETs to ask how far it is; no redirects, no proxies, no cookies."""
 
 import aiohttp
 from yarl import URL
@@ -15,53 +7,27 @@ from reprieve_policy import contract
 from reprieve_policy.contract import Answer, AnswerState, Request
 from reprieve_policy.verdict import Violation
 
+from .line import Heard, Reply
+from .targets import HttpTarget
+
 _CONNECT_SECONDS = 2.0
-_MAX_CALLS: Final = 200
-"""Calls at once. Without a limit, a thousand victims that time out together use up the file descriptors."""
 _HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "reprieve-operator"}
 
 
-class Heard(Enum):
-    """What came back."""
+class HttpLine:
+    """The connections to workloads that serve HTTP."""
 
-    ANSWER = auto()
-    UNKNOWN_THERE = auto()
-    """The workload says that it has no such request."""
-    UNSUPPORTED = auto()
-    """It cannot be asked how far it is."""
-    NOT_RECEIVED = auto()
-    """No connection, or the request was refused: it was certainly not accepted."""
-    UNSURE = auto()
-    """The request may have been received: a time-out, a broken connection, a server's error."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One call's result."""
-
-    heard: Heard
-    answer: Answer | None = None
-    detail: str = ""
-    """What went wrong on the way, for the log."""
-    complaint: str = ""
-    """What is wrong with a document that was meant as an answer, for its author."""
-
-
-class HintLine:
-    """The connections to workloads, apart from those to the API server: no credentials ever come near them."""
-
-    def __init__(self, max_calls: int = _MAX_CALLS) -> None:
+    def __init__(self) -> None:
         # Without closing each connection, a poll on one that the workload had just closed would look like a lost hint.
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         self._session = aiohttp.ClientSession(
             connector=connector, headers=_HEADERS, trust_env=False, auto_decompress=False, cookie_jar=_no_cookies()
         )
-        self._calls = asyncio.Semaphore(max_calls)
 
-    async def post(self, url: URL, request: Request, timeout_seconds: float) -> Reply:
+    async def ask(self, target: HttpTarget, request: Request, timeout_seconds: float) -> Reply:
         """Ask for a checkpoint."""
         body = contract.render_request(request)
-        reply = await self._call("POST", url, body, timeout_seconds)
+        reply = await self._call("POST", target.url, body, timeout_seconds)
         if isinstance(reply, Reply):
             return reply
         status, text = reply
@@ -76,9 +42,9 @@ class HintLine:
             return Reply(Heard.UNSURE, detail="answered for another request")
         return Reply(Heard.ANSWER, answer)
 
-    async def get(self, url: URL, eviction_id: str, timeout_seconds: float) -> Reply:
+    async def look(self, target: HttpTarget, eviction_id: str, timeout_seconds: float) -> Reply:
         """Ask how far it is; without effect on the workload."""
-        reply = await self._call("GET", url, None, timeout_seconds)
+        reply = await self._call("GET", target.url, None, timeout_seconds)
         if isinstance(reply, Reply):
             return reply
         status, text = reply
@@ -98,20 +64,6 @@ class HintLine:
         await self._session.close()
 
     async def _call(self, method: str, url: URL, body: str | None, timeout_seconds: float) -> Reply | tuple[int, bytes]:
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._calls.acquire()
-        except TimeoutError:
-            # Without this, workloads that hang would keep the others from their deadlines, not only from their hints.
-            return Reply(Heard.UNSURE, detail="too many calls are under way")
-        try:
-            return await self._exchange(method, url, body, timeout_seconds)
-        finally:
-            self._calls.release()
-
-    async def _exchange(
-        self, method: str, url: URL, body: str | None, timeout_seconds: float
-    ) -> Reply | tuple[int, bytes]:
         timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=min(_CONNECT_SECONDS, timeout_seconds))
         headers = {} if body is None else {"Content-Type": "application/json"}
         try:

@@ -1,0 +1,53 @@
+"""What every way to a workload has in common: it is asked for a checkpoint, then how far it is, and a reply comes.
+
+One implementation a carrier (`http_line`, …), each for one kind of target. A workload is not trusted by any: no name is
+resolved, no redirect followed, no credential sent; size and time are bounded. What a reply means is `dialogue`'s business.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol, TypeVar
+
+from reprieve_policy.contract import Answer, Request
+
+
+class Heard(Enum):
+    """What came back."""
+
+    ANSWER = auto()
+    UNKNOWN_THERE = auto()
+    """The workload says that it has no such request."""
+    UNSUPPORTED = auto()
+    """It cannot be asked how far it is."""
+    NOT_RECEIVED = auto()
+    """No connection, or the request was refused: it was certainly not accepted."""
+    UNSURE = auto()
+    """The request may have been received: a time-out, a broken connection, a server's error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One call's result."""
+
+    heard: Heard
+    answer: Answer | None = None
+    detail: str = ""
+    """What went wrong on the way, for the log."""
+    complaint: str = ""
+    """What is wrong with a document that was meant as an answer, for its author."""
+
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Line(Protocol[T_contra]):
+    """A way to workloads. No call raises: whatever goes wrong is a reply."""
+
+    async def ask(self, target: T_contra, request: Request, timeout_seconds: float) -> Reply:
+        """Ask for a checkpoint."""
+
+    async def look(self, target: T_contra, eviction_id: str, timeout_seconds: float) -> Reply:
+        """Ask how far it is; without effect on the workload."""
+
+    async def close(self) -> None:
+        """Close the connections."""

@@ -1,0 +1,58 @@
+"""The ways to workloads as one: which carrier a target needs, and how many calls may be under way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from reprieve_policy.contract import Request
+
+from .http_line import HttpLine
+from .line import Heard, Line, Reply
+from .targets import HttpTarget, Target
+
+_MAX_CALLS: Final = 200
+"""Calls at once. Without a limit, a thousand victims that time out together use up the file descriptors."""
+
+LINES: Mapping[type[Target], Callable[[], Line[Any]]] = {HttpTarget: HttpLine}
+"""How each kind of target is called. A line is made when its first target comes."""
+
+
+class Switchboard:
+    """All lines of a term, apart from the connection to the API server: no credentials ever come near them."""
+
+    def __init__(self, max_calls: int = _MAX_CALLS) -> None:
+        self._lines: dict[type[Target], Line[Any]] = {}
+        self._calls = asyncio.Semaphore(max_calls)
+
+    async def ask(self, target: Target, request: Request, timeout_seconds: float) -> Reply:
+        """Ask for a checkpoint."""
+        line = self._line(target)
+        return await self._call(lambda: line.ask(target, request, timeout_seconds), timeout_seconds, Heard.NOT_RECEIVED)
+
+    async def look(self, target: Target, eviction_id: str, timeout_seconds: float) -> Reply:
+        """Ask how far it is; without effect on the workload."""
+        line = self._line(target)
+        return await self._call(lambda: line.look(target, eviction_id, timeout_seconds), timeout_seconds, Heard.UNSURE)
+
+    async def close(self) -> None:
+        """Close all lines."""
+        for line in self._lines.values():
+            await line.close()
+
+    def _line(self, target: Target) -> Line[Any]:
+        kind = type(target)
+        if kind not in self._lines:
+            self._lines[kind] = LINES[kind]()
+        return self._lines[kind]
+
+    async def _call(self, call: Callable[[], Awaitable[Reply]], timeout_seconds: float, if_busy: Heard) -> Reply:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._calls.acquire()
+        except TimeoutError:
+            # Without this, workloads that hang would keep the others from their deadlines, not only from their hints.
+            return Reply(if_busy, detail="too many calls are under way")
+        try:
+            return await call()
+        finally:
+            self._calls.release()

@@ -1,0 +1,59 @@
+"""Where a hint goes: the pod's own address and nowhere else, and only where that address is the pod's alone.
+
+`status.podIP` is written by kubelets. One that lies must not make Reprieve call the node itself (cloud metadata is
+link-local, the node's own services are on loopback and on the host's address).
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+from yarl import URL
+
+from reprieve_policy.checkpoint import Hint, HttpHint
+
+from .pods import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTarget:
+    """A URL on the pod's own address."""
+
+    url: URL
+
+
+Target = HttpTarget
+"""What a line can reach. One class a carrier; `switchboard.LINES` says which line is whose."""
+
+
+def find(pod: Pod, hint: Hint, *, allow_loopback: bool) -> Target | str | None:
+    """Return where this hint of this pod goes; a reason where it cannot; `None` where it is written to the annotation."""
+    if not isinstance(hint, HttpHint):
+        return None
+    address = _own_address(pod, allow_loopback=allow_loopback)
+    return address if isinstance(address, str) else HttpTarget(_url(address, hint.port, hint.path))
+
+
+def _own_address(pod: Pod, *, allow_loopback: bool) -> IPv4Address | IPv6Address | str:
+    """Return the address to call, or the reason why there is none."""
+    if pod.spec.hostNetwork:
+        return "the pod is on its node's network"
+    try:
+        address = ipaddress.ip_address(pod.status.podIP)
+    except ValueError:
+        return "the pod has no address"
+    address = getattr(address, "ipv4_mapped", None) or address
+    # Loopback lies in the range that is called private, so it is asked for first.
+    if address.is_loopback:
+        if not allow_loopback:
+            return "the pod's address is a loopback address"
+    elif pod.status.podIP == pod.status.hostIP:
+        return "the pod's address is its node's"
+    elif address.is_link_local or address.is_multicast or address.is_unspecified or address.is_reserved:
+        return "the pod's address is not a unicast address of its own"
+    return address
+
+
+def _url(address: IPv4Address | IPv6Address, port: int, path: str) -> URL:
+    host = f"[{address}]" if address.version == 6 else str(address)
+    return URL(f"http://{host}:{port}{path}", encoded=True)
