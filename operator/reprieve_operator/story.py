@@ -19,8 +19,12 @@ _WHY = {
 
 def tell(move: Move, state: Eviction) -> tuple[str, str] | None:
     """Return the reason and the note of a move that led to `state`; `None` where it has no Event of its own."""
-    if move.to is Phase.TERMINATING:
-        return _tell_end(move.outcome)
+    then = "waiting for the rest of its gang" if state.phase is move.to else "deleting the pod"
+    if move.outcome in _FAILED:
+        reason, what = _FAILED[move.outcome]
+        return reason, f"{what}: work since the last checkpoint may be lost; {then}"
+    if move.outcome is Outcome.OVERTAKEN and move.to is Phase.TERMINATING:
+        return "SoftEvictionOvertaken", "somebody else deleted the pod before its checkpoint was acknowledged"
     by = _time(state.deadline) if state.deadline else "soon"
     why = _WHY[state.refused_on] if state.refused_on else ""
     notes = {
@@ -30,7 +34,7 @@ def tell(move: Move, state: Eviction) -> tuple[str, str] | None:
         Phase.CHECKPOINTING: ("CheckpointAcknowledged", f"the workload is saving; it has until {by}"),
         Phase.EXTENDED: ("CheckpointExtended", f"still saving: the time was extended, once, until {by}"),
         Phase.DEFERRED: ("CheckpointDeferred", f"the workload asked for more time; it has until {by}"),
-        Phase.SAVED: ("CheckpointSaved", f"the workload acknowledged {_saved(state)}; deleting the pod"),
+        Phase.SAVED: ("CheckpointSaved", f"the workload acknowledged {_saved(state)}; {then}"),
         Phase.CANCELLED: ("SoftEvictionCancelled", "the mark was taken back; the pod stays"),
         Phase.FINISHED: ("SoftEvictionFinished", "the pod finished by itself before it had to go"),
     }
@@ -51,15 +55,6 @@ def waiting_for(finalizers: tuple[str, ...]) -> tuple[str, str]:
     """Return the Event of a victim whose containers have ended and that others hold."""
     names = ", ".join(quote(name) for name in finalizers)
     return "WaitingForFinalizers", f"the pod's containers have ended; it stays until finalizers {names} are removed"
-
-
-def _tell_end(outcome: Outcome | None) -> tuple[str, str] | None:
-    if outcome is Outcome.OVERTAKEN:
-        return "SoftEvictionOvertaken", "somebody else deleted the pod before its checkpoint was acknowledged"
-    if outcome in _FAILED:
-        reason, what = _FAILED[outcome]
-        return reason, f"{what}: work since the last checkpoint may be lost; deleting the pod"
-    return None
 
 
 def _saved(state: Eviction) -> str:

@@ -26,6 +26,7 @@ class Phase(StrEnum):
     CHECKPOINTING = "checkpointing"
     EXTENDED = "extended"
     DEFERRED = "deferred"
+    SETTLED = "settled"
     SAVED = "saved"
     TERMINATING = "terminating"
     GONE = "gone"
@@ -38,7 +39,7 @@ class Phase(StrEnum):
 WAITING = (Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED)
 """The workload was told and may answer."""
 
-TIMED = (*WAITING, Phase.REPRIEVED, Phase.SAVED)
+TIMED = (*WAITING, Phase.REPRIEVED, Phase.SETTLED, Phase.SAVED)
 """The state has a deadline, at which something follows."""
 
 
@@ -66,6 +67,8 @@ class Source(StrEnum):
 
     LABEL = "label"
     KOORDINATOR = "koordinator"
+    GANG = "gang"
+    """Another pod of its gang was asked to go, and they go as a whole."""
 
     @property
     def is_preemption(self) -> bool:
@@ -109,6 +112,10 @@ class Eviction:
     grace_seconds: int | None = None
     refused_on: Ground | None = None
     """Set once the pod was reprieved or spared, and kept: nobody is reprieved twice."""
+    gang: str = ""
+    """The gang that goes as a whole with this pod (`disruption.identity_of`); empty for one that goes alone."""
+    decision_id: str = ""
+    """The id of the eviction that began the gang's."""
 
 
 def render(eviction: Eviction) -> str:
@@ -196,6 +203,8 @@ _JSON_NAMES = {
     "outcome": "outcome",
     "grace_seconds": "graceSeconds",
     "refused_on": "refusedOn",
+    "gang": "gang",
+    "decision_id": "decision",
 }
 
 _READERS: Mapping[str, Callable[[object], object]] = {
@@ -214,4 +223,6 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "outcome": lambda value: Outcome(_read_text(value)),
     "grace_seconds": _read_count,
     "refused_on": lambda value: Ground(_read_text(value)),
+    "gang": _read_text,
+    "decision_id": _read_text,
 }

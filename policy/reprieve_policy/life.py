@@ -20,6 +20,9 @@ from .settings import PolicySettings
 MAX_ATTEMPTS = 3
 """Hints that may get lost (an operator killed between writing that it hints and hinting) before time just runs."""
 
+_RELEASABLE = (Phase.SETTLED, Phase.SAVED)
+"""There is nothing more to hear of the workload; others may have something to say."""
+
 LEAST_GRACE_SECONDS = 1
 """Never 0: it drops the object without the kubelet's word, and a StatefulSet then runs the pod twice."""
 
@@ -75,6 +78,15 @@ def begin(found: mark.Mark, source: Source, pod_uid: str, now: datetime) -> Evic
     )
 
 
+def join(origin: Eviction, pod_uid: str, now: datetime) -> Eviction:
+    """Return the first state of a pod that goes because `origin` does: who asked, and why, stay visible.
+
+    Its notice counts from now, as everybody's does; the others wait for it no longer than until their own ceiling.
+    """
+    asked = mark.Mark(initiator=origin.initiator, reason=origin.reason, grace_seconds=origin.mark_grace_seconds)
+    return begin(asked, Source.GANG, pod_uid, now)
+
+
 def decide(eviction: Eviction, seen: Seen, plan: Plan, settings: PolicySettings, now: datetime) -> Decision:
     """Walk the table from `eviction` as far as what is seen leads; `now` is aware UTC."""
     context = _Context(seen, plan, settings, now)
@@ -112,7 +124,7 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
         (seen.containers_ended, Observation.CONTAINERS_ENDED),
         (not seen.is_marked, Observation.MARK_REMOVED),
         (phase is Phase.REPRIEVED and seen.is_insisted_on, Observation.INSISTED),
-        (phase is Phase.SAVED and (seen.may_go or _is_over(eviction, context.now)), Observation.RELEASED),
+        (phase in _RELEASABLE and (seen.may_go or _is_over(eviction, context.now)), Observation.RELEASED),
         (phase is Phase.REPRIEVED and _is_over(eviction, context.now), Observation.PROTECTION_OVER),
     )
     certain = next((observation for is_so, observation in facts if is_so), None)
@@ -205,7 +217,11 @@ def _enter_saved(eviction: Eviction, context: _Context) -> Eviction:
     answer = context.seen.answer
     step, path = (None, None) if answer is None else (answer.step, answer.path)
     saved = replace(eviction, checkpoint=Checkpoint(saved_at=context.now, step=step, path=path))
-    return _prolong(saved, _ceiling(eviction, context), context)
+    return _enter_settled(saved, context)
+
+
+def _enter_settled(eviction: Eviction, context: _Context) -> Eviction:
+    return _prolong(eviction, _ceiling(eviction, context), context)
 
 
 def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
@@ -223,6 +239,7 @@ _ON_ENTRY = {
     Phase.HINTED: _enter_hinted,
     Phase.EXTENDED: _enter_extended,
     Phase.DEFERRED: _enter_deferred,
+    Phase.SETTLED: _enter_settled,
     Phase.SAVED: _enter_saved,
     Phase.TERMINATING: _enter_terminating,
 }

@@ -53,7 +53,7 @@ _ALWAYS: dict[Observation, Move] = {
 
 _ANSWERS: dict[Observation, Move] = {
     Observation.SAVED: Move(Phase.SAVED, Outcome.SAVED),
-    Observation.CANNOT: Move(Phase.TERMINATING, Outcome.REFUSED),
+    Observation.CANNOT: Move(Phase.SETTLED, Outcome.REFUSED),
 }
 """True in every phase that waits for the workload."""
 
@@ -63,7 +63,7 @@ TABLE: Mapping[Phase, Mapping[Observation, Move]] = {
         Observation.PROTECTED: Move(Phase.SPARED, Outcome.SPARED),
         Observation.PROTECTED_FOR_NOW: Move(Phase.REPRIEVED),
         Observation.CHECKPOINT_WANTED: Move(Phase.HINTED),
-        Observation.CHECKPOINT_UNWANTED: Move(Phase.TERMINATING, Outcome.SKIPPED),
+        Observation.CHECKPOINT_UNWANTED: Move(Phase.SETTLED, Outcome.SKIPPED),
     },
     Phase.REPRIEVED: _ALWAYS
     | {
@@ -77,7 +77,7 @@ TABLE: Mapping[Phase, Mapping[Observation, Move]] = {
         Observation.HINT_LOST: Move(Phase.HINTED),
         Observation.ANSWERED: Move(Phase.CHECKPOINTING),
         Observation.DEFERRED: Move(Phase.DEFERRED),
-        Observation.DEADLINE_UNANSWERED: Move(Phase.TERMINATING, Outcome.UNRESPONSIVE),
+        Observation.DEADLINE_UNANSWERED: Move(Phase.SETTLED, Outcome.UNRESPONSIVE),
     },
     Phase.CHECKPOINTING: _ALWAYS
     | _ANSWERS
@@ -85,8 +85,10 @@ TABLE: Mapping[Phase, Mapping[Observation, Move]] = {
         Observation.DEFERRED: Move(Phase.DEFERRED),
         Observation.DEADLINE_ANSWERED: Move(Phase.EXTENDED),
     },
-    Phase.EXTENDED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.TERMINATING, Outcome.TIMED_OUT)},
-    Phase.DEFERRED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.TERMINATING, Outcome.TIMED_OUT)},
+    Phase.EXTENDED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.SETTLED, Outcome.TIMED_OUT)},
+    Phase.DEFERRED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.SETTLED, Outcome.TIMED_OUT)},
+    # Nothing more is to be heard of it; it waits for the rest of its gang. One that goes alone is released as it enters.
+    Phase.SETTLED: _ALWAYS | {Observation.RELEASED: Move(Phase.TERMINATING)},
     Phase.SAVED: _ALWAYS
     | {
         Observation.RELEASED: Move(Phase.TERMINATING, Outcome.SAVED),

@@ -79,6 +79,8 @@ EVICTIONS = st.builds(
     outcome=st.none() | st.sampled_from(Outcome),
     grace_seconds=st.none() | COUNTS,
     refused_on=st.none() | st.sampled_from(Ground),
+    gang=TEXTS,
+    decision_id=TEXTS,
 )
 
 
@@ -110,6 +112,7 @@ def test_the_largest_state_that_strangers_can_cause_fits_into_a_container_label(
     begun = life.begin(replace(asked, grace_seconds=2**63 - 1), Source.KOORDINATOR, FULL.eviction_id, after(0.000001))
     times = dict.fromkeys(("hinted_at", "answered_at", "deadline"), after(0.000001))
     largest = replace(begun, phase=Phase.CHECKPOINTING, outcome=Outcome.UNRESPONSIVE, checkpoint=saved, **times)
+    largest = replace(largest, gang="leader-worker-set/" + "g" * 264, decision_id=FULL.eviction_id)
     rendered = eviction.render(replace(largest, grace_seconds=30, attempt=3, refused_on=Ground.NON_PREEMPTIBLE))
     assert len(rendered.encode()) < MAX_ANNOTATION * 3 // 4
     assert eviction.parse(rendered) is not None

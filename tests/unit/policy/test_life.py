@@ -47,6 +47,7 @@ SAVING = says(AnswerState.SAVING)
 SAVED = says(AnswerState.SAVED, step=4200, path="/ckpt/4200")
 CANNOT = says(AnswerState.CANNOT)
 IDLE = says(AnswerState.IDLE)
+OTHERS_SAVE = Seen(may_go=False)
 
 
 def defers(seconds: int | None) -> Seen:
@@ -69,7 +70,7 @@ class Story:
 REQUESTED_AND_HINTED = (0, NOTHING)
 HINTED, CHECKPOINTING, TERMINATING = Phase.HINTED, Phase.CHECKPOINTING, Phase.TERMINATING
 EXTENDED, DEFERRED, CANCELLED = Phase.EXTENDED, Phase.DEFERRED, Phase.CANCELLED
-SPARED, REPRIEVED, REQUESTED = Phase.SPARED, Phase.REPRIEVED, Phase.REQUESTED
+SPARED, REPRIEVED, REQUESTED, SETTLED = Phase.SPARED, Phase.REPRIEVED, Phase.REQUESTED, Phase.SETTLED
 SCHEDULER = Source.KOORDINATOR
 
 STORIES = {
@@ -90,7 +91,7 @@ STORIES = {
     ),
     "one that never answers goes at its deadline, as failed": Story(
         seen=(REQUESTED_AND_HINTED, (599, NOTHING), (600, NOTHING)),
-        phases=(HINTED, TERMINATING),
+        phases=(HINTED, SETTLED, TERMINATING),
         outcome=Outcome.UNRESPONSIVE,
     ),
     "one that answers but is slow is given 50 % more": Story(
@@ -100,7 +101,7 @@ STORIES = {
     ),
     "once only": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (900, SAVING)),
-        phases=(HINTED, CHECKPOINTING, EXTENDED, TERMINATING),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=Outcome.TIMED_OUT,
     ),
     "in its extension it may still save": Story(
@@ -115,13 +116,13 @@ STORIES = {
     ),
     "without an extension it goes at its deadline": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING)),
-        phases=(HINTED, CHECKPOINTING, EXTENDED, TERMINATING),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         settings=PolicySettings(extension_percent=0),
         outcome=Outcome.TIMED_OUT,
     ),
     "an operator that was away beyond the extension ends it at once": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (5000, NOTHING)),
-        phases=(HINTED, CHECKPOINTING, EXTENDED, TERMINATING),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=Outcome.TIMED_OUT,
     ),
     "what it has saved by then counts, however late it is seen": Story(
@@ -151,7 +152,7 @@ STORIES = {
     ),
     "a deferral that was granted is forced at its end": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (590, defers(60)), (640, defers(60)), (650, defers(60))),
-        phases=(HINTED, CHECKPOINTING, DEFERRED, TERMINATING),
+        phases=(HINTED, CHECKPOINTING, DEFERRED, SETTLED, TERMINATING),
         outcome=Outcome.TIMED_OUT,
     ),
     "a deferred victim may save": Story(
@@ -161,17 +162,20 @@ STORIES = {
     ),
     "an extended victim is not deferred too": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (890, defers(60)), (900, defers(60))),
-        phases=(HINTED, CHECKPOINTING, EXTENDED, TERMINATING),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=Outcome.TIMED_OUT,
     ),
     "one that cannot save goes at once": Story(
         seen=(REQUESTED_AND_HINTED, (5, CANNOT)),
-        phases=(HINTED, TERMINATING),
+        phases=(HINTED, SETTLED, TERMINATING),
         outcome=Outcome.REFUSED,
     ),
     "one without a checkpoint goes at once": Story(
         seen=((0, NOTHING),),
-        phases=(TERMINATING,),
+        phases=(
+            SETTLED,
+            TERMINATING,
+        ),
         plan=NONE,
         outcome=Outcome.SKIPPED,
     ),
@@ -233,6 +237,52 @@ STORIES = {
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=Outcome.SAVED,
     ),
+    "one that never answered waits for others too, until the ceiling": Story(
+        seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (1799, OTHERS_SAVE)),
+        phases=(HINTED, SETTLED),
+        outcome=Outcome.UNRESPONSIVE,
+        deadline=after(1800),
+    ),
+    "and goes with them": Story(
+        seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (601, NOTHING)),
+        phases=(HINTED, SETTLED, TERMINATING),
+        outcome=Outcome.UNRESPONSIVE,
+    ),
+    "or at the ceiling": Story(
+        seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (1800, OTHERS_SAVE)),
+        phases=(HINTED, SETTLED, TERMINATING),
+        outcome=Outcome.UNRESPONSIVE,
+    ),
+    "one that cannot save waits for others": Story(
+        seen=(REQUESTED_AND_HINTED, (5, replace(CANNOT, may_go=False))),
+        phases=(HINTED, SETTLED),
+        outcome=Outcome.REFUSED,
+        deadline=after(1800),
+    ),
+    "one that was slow waits for others": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, OTHERS_SAVE), (900, OTHERS_SAVE)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED),
+        outcome=Outcome.TIMED_OUT,
+        deadline=after(1800),
+    ),
+    "one without a checkpoint waits for others": Story(
+        seen=((0, OTHERS_SAVE), (60, OTHERS_SAVE)),
+        phases=(SETTLED,),
+        plan=NONE,
+        outcome=Outcome.SKIPPED,
+        deadline=after(1800),
+    ),
+    "a mark that is taken back while it waits for others cancels": Story(
+        seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (601, replace(UNMARKED, may_go=False))),
+        phases=(HINTED, SETTLED, CANCELLED),
+        outcome=Outcome.CANCELLED,
+    ),
+    "one that finishes while it waits for others is finished": Story(
+        seen=((0, OTHERS_SAVE), (1, replace(ENDED, may_go=False))),
+        phases=(SETTLED, Phase.FINISHED),
+        plan=NONE,
+        outcome=Outcome.FINISHED,
+    ),
     "a lost hint is given again, with a whole timeout": Story(
         seen=(REQUESTED_AND_HINTED, (60, LOST)), phases=(HINTED, HINTED), deadline=after(660)
     ),
@@ -246,7 +296,7 @@ STORIES = {
     ),
     "then time just runs": Story(
         seen=(REQUESTED_AND_HINTED, (10, LOST), (20, LOST), (620, LOST)),
-        phases=(HINTED, HINTED, HINTED, TERMINATING),
+        phases=(HINTED, HINTED, HINTED, SETTLED, TERMINATING),
         outcome=Outcome.UNRESPONSIVE,
     ),
     "a workload that knows of no request is told again": Story(
@@ -259,12 +309,12 @@ STORIES = {
     ),
     "an idle workload is not one that answers": Story(
         seen=(REQUESTED_AND_HINTED, (5, IDLE), (600, IDLE)),
-        phases=(HINTED, TERMINATING),
+        phases=(HINTED, SETTLED, TERMINATING),
         outcome=Outcome.UNRESPONSIVE,
     ),
     "an answer to another eviction is no answer": Story(
         seen=(REQUESTED_AND_HINTED, (5, says(AnswerState.SAVED, eviction_id="another")), (600, NOTHING)),
-        phases=(HINTED, TERMINATING),
+        phases=(HINTED, SETTLED, TERMINATING),
         outcome=Outcome.UNRESPONSIVE,
     ),
     "an answer that is there before the hint is not one to it": Story(
@@ -274,7 +324,7 @@ STORIES = {
         seen=((0, PROTECTED),), phases=(SPARED,), outcome=Outcome.SPARED, source=SCHEDULER
     ),
     "and goes where a person asks": Story(
-        seen=((0, PROTECTED), (600, PROTECTED)), phases=(HINTED, TERMINATING), outcome=Outcome.UNRESPONSIVE
+        seen=((0, PROTECTED), (600, PROTECTED)), phases=(HINTED, SETTLED, TERMINATING), outcome=Outcome.UNRESPONSIVE
     ),
     "what becomes protected later was told already": Story(
         seen=(REQUESTED_AND_HINTED, (5, PROTECTED)), phases=(HINTED,), deadline=after(600), source=SCHEDULER
@@ -363,7 +413,7 @@ STORIES = {
     ),
     "a clock that goes forward an hour ends the wait": Story(
         seen=(REQUESTED_AND_HINTED, (3600, NOTHING)),
-        phases=(HINTED, TERMINATING),
+        phases=(HINTED, SETTLED, TERMINATING),
         outcome=Outcome.UNRESPONSIVE,
     ),
 }
@@ -455,6 +505,22 @@ def test_an_eviction_begins_with_what_the_mark_says() -> None:
     )
 
 
+def test_one_that_goes_because_of_another_says_who_asked_and_counts_its_own_notice() -> None:
+    first = replace(
+        life.begin(Mark(initiator="ops", reason="drain", grace_seconds=5), SCHEDULER, "first", NOW), attempt=1
+    )
+    joined = life.join(first, "second", after(7))
+    assert joined == Eviction(
+        eviction_id="second-1795262407",
+        phase=Phase.REQUESTED,
+        requested_at=after(7),
+        source=Source.GANG,
+        initiator="ops",
+        reason="drain",
+        mark_grace_seconds=5,
+    )
+
+
 BEFORE_DELETE = (REQUESTED, *TIMED)
 
 LEADS_ON = {
@@ -471,7 +537,7 @@ LEADS_ON = {
     Observation.DEFERRED: ((Phase.HINTED, Phase.CHECKPOINTING), "more time is given once"),
     Observation.DEADLINE_UNANSWERED: ((Phase.HINTED,), "every other phase that waits was reached by an answer"),
     Observation.DEADLINE_ANSWERED: ((CHECKPOINTING, EXTENDED, DEFERRED), "one that is only hinted has not answered"),
-    Observation.RELEASED: ((Phase.SAVED,), "only who has saved waits for others"),
+    Observation.RELEASED: ((SETTLED, Phase.SAVED), "only of whom nothing more is to be heard waits for others"),
     Observation.MARK_REMOVED: (BEFORE_DELETE, "a DELETE cannot be taken back"),
     Observation.DELETED_BY_OTHERS: (BEFORE_DELETE, "afterwards it was us"),
     Observation.CONTAINERS_ENDED: (BEFORE_DELETE, "afterwards that is what was asked for"),
@@ -499,5 +565,8 @@ def test_what_is_over_stays_over() -> None:
 
 def test_whatever_ends_or_deletes_says_how_the_checkpoint_ended() -> None:
     for phase in BEFORE_DELETE:
-        for move in TABLE[phase].values():
-            assert (move.outcome is not None) is (move.to not in BEFORE_DELETE or move.to is Phase.SAVED)
+        for observation, move in TABLE[phase].items():
+            ends = move.to not in BEFORE_DELETE or move.to in (SETTLED, Phase.SAVED)
+            # One that is settled has its outcome already, unless somebody else was quicker.
+            is_known = (phase, observation) == (SETTLED, Observation.RELEASED)
+            assert (move.outcome is not None) is (ends and not is_known)
