@@ -20,9 +20,14 @@ _MAX_STEP = 2**53
 
 
 class AnswerState(StrEnum):
-    """What a workload may say. `idle`: it knows of no such request."""
+    """What a workload may say, and what somebody may say in its place.
+
+    `idle`: it knows of no such request. `delivered`: who carries requests (the agent) has handed it over; the workload itself has
+    not answered, so nothing follows from it.
+    """
 
     IDLE = "idle"
+    DELIVERED = "delivered"
     ACCEPTED = "accepted"
     SAVING = "saving"
     SAVED = "saved"

@@ -1,21 +1,21 @@
 """What is filled in: never where somebody said something, never in a template (rollouts, GitOps drift, immutable Jobs).
 
-Pods get their class, what the admin set as Koordinator's defaults, and what their predecessor left them; PriorityClasses
-get the toleration's other half; marked pods get the label that the operator's watch selects.
+Pods get their class, what the admin set as Koordinator's defaults, what their predecessor left them, and the agent where they ask
+for it; PriorityClasses get the toleration's other half; marked pods get the label that the operator's watch selects.
 """
 
 from collections.abc import Iterator
 
 from . import facts as known
-from . import gate, keys, ledger, mark, toleration
+from . import gate, keys, ledger, mark, sidecar, toleration
 from .facts import Facts
 from .namespace import OFF
 from .objects import Resource, annotations_of, controller_of, labels_of, pod_views
 from .toleration import Toleration
-from .verdict import Change, Gate
+from .verdict import Change, Entry, Gate
 
 
-def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> tuple[Change | Gate, ...]:
+def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> tuple[Change | Gate | Entry, ...]:
     """Return the changes of one object; `old` is `None` at creation."""
     if resource.metadata.deletionTimestamp is not None:
         return ()
@@ -27,7 +27,7 @@ def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> t
     return created + tuple(_label_mark(resource, old))
 
 
-def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change | Gate]:
+def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change | Gate | Entry]:
     view = next(pod_views(pod))
     if keys.PREEMPTION_CLASS not in view.labels:
         yield Change("labels", keys.PREEMPTION_CLASS, str(known.default_class(view, facts)))
@@ -43,6 +43,7 @@ def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change | Gate]:
     if entry is not None:
         yield from ledger.build_stamps(entry)
     yield from gate.decide_gate(pod, facts)
+    yield from sidecar.decide_sidecar(pod, facts)
 
 
 def _default_toleration(priority_class: Resource) -> Iterator[Change]:

@@ -6,7 +6,7 @@ minimum below the value) is the rules' own.
 
 from typing import Any, Literal, NamedTuple
 
-from . import checkpoint, keys, koordinator, preemption_class, toleration
+from . import agent, checkpoint, keys, koordinator, preemption_class, toleration
 from .settings import PolicySettings
 from .value import Value
 from .verdict import annotation_path, label_path
@@ -32,6 +32,7 @@ def of_pods(settings: PolicySettings) -> tuple[Field, ...]:
         Field("koordinator-labels", "labels", keys.PREEMPTIBLE, koordinator.BOOLEAN),
         Field("koordinator-labels", "labels", keys.CAN_PREEMPT, koordinator.BOOLEAN),
         *(Field("checkpoint", "annotations", key, value) for key, value in checkpoint.values(settings).items()),
+        Field("agent", "annotations", keys.AGENT, agent.WISH),
     )
 
 

@@ -14,6 +14,7 @@ MAX_DEFERRAL = PREFIX + "max-deferral"
 ESTIMATED_CHECKPOINT_TIME = PREFIX + "estimated-checkpoint-time"
 PREEMPTION_PRIORITY_CLASS = PREFIX + "preemption-priority-class"
 REQUEUE = PREFIX + "requeue"
+AGENT = PREFIX + "agent"
 
 # The annotation carrier: Reprieve writes the request, the workload writes the answer.
 CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"

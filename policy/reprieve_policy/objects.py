@@ -54,7 +54,30 @@ class ContainerPort:
 class VolumeMount:
     """Where a container sees a volume."""
 
+    name: str = ""
     mountPath: str = ""
+    subPath: str = ""
+    subPathExpr: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyDir:
+    """A volume that lives and dies with its pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A volume of a pod, as far as it is known of what kind it is."""
+
+    name: str = ""
+    emptyDir: EmptyDir | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityContext:
+    """As whom a container runs, or all of a pod that say nothing else."""
+
+    runAsUser: int | None = None
 
 
 Quantities = Mapping[str, str | int | float]
@@ -78,6 +101,7 @@ class Container:
     volumeMounts: Sequence[VolumeMount] | None = None
     resources: Requirements | None = None
     restartPolicy: str | None = None
+    securityContext: SecurityContext | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +186,11 @@ class Spec:
     schedulingGroup: SchedulingGroup | None = None
     resources: Requirements | None = None
     overhead: Quantities | None = None
+    volumes: Sequence[Volume] | None = None
+    securityContext: SecurityContext | None = None
+    shareProcessNamespace: bool | None = None
+    hostNetwork: bool | None = None
+    os: Named | None = None
     # A workload's.
     template: "PodTemplate | None" = None
     jobTemplate: "JobTemplate | None" = None

@@ -3,6 +3,7 @@
 Every field has a default that is safe without a ConfigMap. Koordinator's switches keep its names.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,12 @@ _DURATION = Duration(7 * 24 * 3600)
 
 _NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _NAMES = Matches(f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas")
+
+_IMAGE = Matches(
+    "[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
+    'must be the name of an image, like "registry.example.com/reprieve:0.1.0"',
+    longest=512,
+)
 
 WARN, REFUSE = "warn", "refuse"
 
@@ -45,6 +52,8 @@ class PolicySettings:
     """No victim waits longer than this in all, whatever its annotations say."""
     unreachable_min_available: str = WARN
     """What a gang's minimum gets that its workload will never reach."""
+    agent_image: str = "reprieve:0.1.0"
+    """What the agent is run from, in pods that ask for it."""
     gang_gate: bool = False
     """Pods of a gang are not scheduled before enough of them exist."""
     gang_gate_timeout_seconds: int = 600
@@ -113,6 +122,11 @@ def _parse_names(text: str, path: str) -> frozenset[str] | Violation:
     return found if isinstance(found, Violation) else frozenset(name.strip() for name in text.split(","))
 
 
+def _image_name(text: str, path: str) -> str | Violation:
+    found = _IMAGE.parse(text, path)
+    return text if isinstance(found, re.Match) else found
+
+
 def _negated(text: str, path: str) -> object:
     value = koordinator.parse_boolean(text, path)
     return value if isinstance(value, Violation) else not value
@@ -133,6 +147,7 @@ FIELDS: Mapping[str, Field] = {
     "gracePeriodCap": Field("grace_cap_seconds", _DURATION.parse),
     "ceiling": Field("ceiling_seconds", _DURATION.parse),
     "unreachableMinAvailable": Field("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
+    "agentImage": Field("agent_image", _image_name),
     "gangGate": Field("gang_gate", koordinator.parse_boolean),
     "gangGateTimeout": Field("gang_gate_timeout_seconds", _DURATION.parse),
 }

@@ -5,7 +5,7 @@ Texts follow the API server's own field errors (k8s.io/apimachinery `field.Error
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
@@ -105,6 +105,16 @@ class Gate:
     """Add one scheduling gate to the pod itself."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Add one entry to a list of the pod itself."""
+
+    path: str
+    """Of the list, as a JSON pointer."""
+    value: Mapping[str, object]
+    list_is_there: bool
 
 
 @dataclass(frozen=True, slots=True)

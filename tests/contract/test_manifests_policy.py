@@ -28,3 +28,8 @@ def test_a_demonstrations_policy_can_be_read() -> None:
     changed = settings.parse(DATA | yaml.safe_load(patch["patch"])["data"])
     assert isinstance(changed, PolicySettings)
     assert changed.ceiling_seconds <= 60
+
+
+def test_the_agent_is_run_from_the_image_of_the_programs() -> None:
+    images = {found["spec"]["template"]["spec"]["containers"][0]["image"] for found in manifests.of_kind("Deployment")}
+    assert images == {PolicySettings().agent_image}

@@ -33,6 +33,7 @@ ON_PODS = {
     keys.PREEMPTION_PRIORITY_CLASS,
     keys.KOORDINATOR_SOFT_EVICTION,
     *checkpoint.KEYS,
+    keys.AGENT,
     *TOLERATIONS,
     *({place.key for place in gang_dialects.PLACES if place.holder != "spec"} - {keys.JOB}),
     keys.KOORDINATOR_MODE,

@@ -5,6 +5,7 @@ To change a text, delete `golden/messages.txt`, run this test twice, and read th
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from reprieve_policy import form, keys, namespace, quota
 from reprieve_policy import settings as policy_settings
@@ -14,12 +15,17 @@ from reprieve_policy.kinds import CUSTOM
 from reprieve_policy.objects import (
     Container,
     ContainerPort,
+    EmptyDir,
+    Named,
     ObjectMeta,
     PodTemplate,
     Requirements,
     Resource,
+    SecurityContext,
     Spec,
     TemplatedResource,
+    Volume,
+    VolumeMount,
 )
 from reprieve_policy.quota import Quotas
 from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE, CLAIM_SENSITIVE
@@ -44,6 +50,13 @@ def a_pod(labels: dict[str, str] | None = None, spec: Spec = POD_SPEC, **annotat
 def a_template(labels: dict[str, str] | None = None, **annotations: str) -> Resource:
     template = PodTemplate(metadata=ObjectMeta(labels=labels, annotations=_by_key(annotations)), spec=Spec())
     return Resource(kind="Deployment", metadata=ObjectMeta(name="d"), spec=Spec(template=template))
+
+
+def with_agent(hint: str, *, port: int = 8080, mount: str = "/own", **spec: Any) -> Resource:
+    """Return a pod that asks for the agent, with one container."""
+    ports, mounts = (ContainerPort(containerPort=port),), (VolumeMount(name="own", mountPath=mount),)
+    main = Container(name="main", ports=ports, volumeMounts=mounts)
+    return a_pod(spec=Spec(priority=500, containers=(main,), **spec), agent="enabled", checkpoint_hint=hint)
 
 
 def a_spec() -> Spec:
@@ -199,6 +212,31 @@ CASES = {
     "a hint to a container that is not there": Case(a_pod(spec=a_spec(), checkpoint_hint="signal://USR1?container=x")),
     "a hint to a file that no volume holds": Case(a_pod(spec=a_spec(), checkpoint_hint="file:///dev/shm/x")),
     "a hint to a port in a template": Case(a_hinted_template()),
+    "an agent that is neither wanted nor not": Case(a_pod(agent="yes")),
+    "an agent without a hint that it carries": Case(a_pod(agent="enabled")),
+    "an agent on the node's network, of a system other than Linux": Case(
+        with_agent("file:///run/app/x", hostNetwork=True, os=Named(name="windows"))
+    ),
+    "an agent whose port and volume are taken": Case(
+        with_agent("file:///run/app/x", port=10473, volumes=(Volume(name="reprieve-agent", emptyDir=EmptyDir()),))
+    ),
+    "an agent that would hide a folder of the system": Case(with_agent("file:///dev/shm/x")),
+    "an agent that cannot write where the file is": Case(with_agent("file:///data/x", mount="/data")),
+    "an agent that can signal nobody": Case(with_agent("signal://USR1?container=main", mount="/run/reprieve")),
+    "an agent that would have to signal root": Case(
+        with_agent(
+            "signal://USR1?container=main",
+            shareProcessNamespace=True,
+            securityContext=SecurityContext(runAsUser=0),
+        )
+    ),
+    "an agent that would have to signal a sidecar": Case(
+        with_agent(
+            "signal://USR1?container=side",
+            shareProcessNamespace=True,
+            initContainers=(Container(name="side", restartPolicy="Always"),),
+        )
+    ),
     "a save that takes longer than its timeout": Case(
         a_pod(checkpoint="auto", checkpoint_timeout="1m", estimated_checkpoint_time="90s")
     ),

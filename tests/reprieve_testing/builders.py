@@ -85,6 +85,13 @@ class PodBuilder(_Builder):
     def with_hint(self, hint: str = "http://:8080/checkpoint") -> Self:
         return self.annotated(keys.CHECKPOINT_HINT, hint)
 
+    def with_agent(self, wish: str = "enabled") -> Self:
+        return self.annotated(keys.AGENT, wish)
+
+    def with_containers(self, *containers: Container, **fields: object) -> Self:
+        """Give it containers, and other fields of its spec."""
+        return self._with_spec(containers=containers, **fields)
+
     def with_priority(self, priority: int, class_name: str | None = None) -> Self:
         return self._with_spec(priority=priority, priorityClassName=class_name)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from reprieve_policy.objects import Resource
-from reprieve_policy.verdict import Change, Gate, Verdict
+from reprieve_policy.verdict import Change, Entry, Gate, Verdict
 
 from .review import API_VERSION
 
@@ -61,7 +61,7 @@ def build_allowed(uid: str) -> bytes:
     return _ENCODE(_Review(_Response(uid, allowed=True)))
 
 
-def build_patched(uid: str, changes: Iterable[Change | Gate], resource: Resource) -> bytes:
+def build_patched(uid: str, changes: Iterable[Change | Gate | Entry], resource: Resource) -> bytes:
     """Allow, and change this object."""
     operations = build_patch(changes, resource)
     if not operations:
@@ -70,13 +70,18 @@ def build_patched(uid: str, changes: Iterable[Change | Gate], resource: Resource
     return _ENCODE(_Review(_Response(uid, allowed=True, patch=patch, patch_type="JSONPatch")))
 
 
-def build_patch(changes: Iterable[Change | Gate], resource: Resource) -> list[dict[str, object]]:
+def build_patch(changes: Iterable[Change | Gate | Entry], resource: Resource) -> list[dict[str, object]]:
     """Return the changes as JSON patch. Where the object has no such map, one operation adds it with all its entries."""
     absent: dict[str, dict[str, str]] = {}
+    made: set[str] = set()
     operations: list[dict[str, object]] = []
     for change in changes:
         if isinstance(change, Gate):
             operations.append(_gate_operation(change, resource))
+            continue
+        if isinstance(change, Entry):
+            operations.append(_entry_operation(change, list_is_there=change.list_is_there or change.path in made))
+            made.add(change.path)
             continue
         path = f"/metadata/{change.field}"
         if getattr(resource.metadata, change.field) is not None:
@@ -87,6 +92,12 @@ def build_patch(changes: Iterable[Change | Gate], resource: Resource) -> list[di
             absent[path] = {change.key: change.value}
             operations.append({"op": "add", "path": path, "value": absent[path]})
     return operations
+
+
+def _entry_operation(entry: Entry, *, list_is_there: bool) -> dict[str, object]:
+    if list_is_there:
+        return {"op": "add", "path": f"{entry.path}/-", "value": entry.value}
+    return {"op": "add", "path": entry.path, "value": [entry.value]}
 
 
 def _gate_operation(gate: Gate, pod: Resource) -> dict[str, object]:

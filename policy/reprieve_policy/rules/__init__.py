@@ -12,6 +12,7 @@ from reprieve_policy.objects import Resource
 from reprieve_policy.verdict import Verdict
 
 from . import (
+    agent,
     borrowed_nodes,
     checkpoint,
     checkpoint_hint,
@@ -58,6 +59,7 @@ RULES: tuple[Rule, ...] = (
     Rule("quota-fit", POD_KINDS, quota_fit.check),
     Rule("checkpoint", POD_KINDS, checkpoint.check),
     Rule("checkpoint-hint", POD_KINDS, checkpoint_hint.check),
+    Rule("agent", POD_KINDS, agent.check),
     Rule("checkpoint-time", POD_KINDS, checkpoint_time.check),
     Rule("soft-eviction-mark", POD_KINDS, soft_eviction_mark.check),
     Rule("borrowed-nodes", POD_KINDS, borrowed_nodes.check),

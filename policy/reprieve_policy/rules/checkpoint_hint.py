@@ -1,8 +1,9 @@
 """A checkpoint hint has its other half in the pod: a port, a container or a mount.
 
 Checked: `http://:PORT/…` and `grpc://:PORT` name a `containerPort` that a container declares, `signal://…?container=NAME` a
-container, `file:///PATH` a path inside a volume that a container mounts; native sidecars are containers too. Warned of: a
-scheme that this version does not carry yet (`grpc`, `signal`, `file`); its workload is asked by annotation.
+container, `file:///PATH` a path inside a volume that a container mounts, unless the pod asks for the agent, which brings one; native sidecars
+are containers too. Warned of: a scheme that nobody carries, so that its workload is asked by annotation: `file` without the agent,
+and what this version does not carry yet (`grpc`, `signal` without the agent).
 
 Why: a hint that reaches nobody is a checkpoint that fails at the worst moment, and nobody learns of it before. Kubernetes does
 not need ports to be declared; here they say that the workload knows of the hint.
@@ -14,7 +15,7 @@ Setting: none.
 
 from collections.abc import Iterator
 
-from reprieve_policy import checkpoint
+from reprieve_policy import agent
 from reprieve_policy.checkpoint import DELIVERED, AnnotationHint, FileHint, Hint, SignalHint
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_HINT
@@ -23,6 +24,8 @@ from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation
 
 _NO_PORT = "must be a port that a container of the pod declares"
 _NO_CONTAINER = "must name a container of the pod"
+_NO_AGENT = "asked by annotation: has no agent"
+_AS_YET = "asked by annotation only as yet"
 _NO_MOUNT = "must be a path inside a volume that a container of the pod mounts"
 
 
@@ -31,28 +34,22 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     violations: list[Violation] = []
     warnings: list[str] = []
     for view in pod_views(resource):
-        hint = _hint(view)
+        hint = agent.hint_of(view)
         if hint is None:
             continue
-        path, missing = annotation_path(view.prefix, CHECKPOINT_HINT), _missing_half(hint, view.spec)
+        path, missing = annotation_path(view.prefix, CHECKPOINT_HINT), _missing_half(hint, view)
         if missing:
             violations.append(Violation(path, Kind.INVALID, view.annotations[CHECKPOINT_HINT], missing))
-        if type(hint) not in DELIVERED:
-            warnings.append(f"{path}: asked by annotation only as yet")
+        if type(hint) not in DELIVERED and not agent.is_wanted(view):
+            warnings.append(f"{path}: {_NO_AGENT if isinstance(hint, FileHint) else _AS_YET}")
     if not violations and not warnings:
         return SILENT
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
 
-def _hint(view: PodView) -> Hint | None:
-    text = view.annotations.get(CHECKPOINT_HINT)
-    hint = None if text is None else checkpoint.parse_hint(text, "")
-    # That it cannot be read is another rule's to say.
-    return None if isinstance(hint, Violation) else hint
-
-
-def _missing_half(hint: Hint, spec: Spec) -> str:
+def _missing_half(hint: Hint, view: PodView) -> str:
     """Return what is wrong, empty where nothing is."""
+    spec = view.spec
     # Every pod has containers; where they were not read, nothing is known of them.
     if spec.containers is None or isinstance(hint, AnnotationHint):
         return ""
@@ -60,7 +57,9 @@ def _missing_half(hint: Hint, spec: Spec) -> str:
     if isinstance(hint, SignalHint):
         return "" if any(container.name == hint.container for container in containers) else _NO_CONTAINER
     if isinstance(hint, FileHint):
-        return "" if any(_holds(container, hint.path) for container in containers) else _NO_MOUNT
+        return (
+            "" if agent.is_wanted(view) or any(_holds(container, hint.path) for container in containers) else _NO_MOUNT
+        )
     ports = (port.containerPort for container in containers for port in container.ports or ())
     return "" if hint.port in ports else _NO_PORT
 

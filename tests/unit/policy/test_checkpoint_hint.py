@@ -6,7 +6,7 @@ import pytest
 
 from reprieve_policy import checkpoint
 from reprieve_policy.admission import decide_admission
-from reprieve_policy.checkpoint import DELIVERED, Hint
+from reprieve_policy.checkpoint import DELIVERED, FileHint, Hint
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import Container, ContainerPort, Resource, Spec, VolumeMount
 from reprieve_testing.builders import a_pod
@@ -15,6 +15,7 @@ PATH = "metadata.annotations[reprieve.dev/checkpoint-hint]"
 PORT = "must be a port that a container of the pod declares"
 CONTAINER = "must name a container of the pod"
 MOUNT = "must be a path inside a volume that a container of the pod mounts"
+NO_AGENT = "asked by annotation: has no agent"
 AS_YET = "asked by annotation only as yet"
 
 
@@ -95,7 +96,8 @@ def test_a_hint_goes_to(hint: str, spec: Spec, missing: str) -> None:
 @pytest.mark.parametrize(("hint", "spec"), [case[:2] for case in CASES.values()], ids=CASES)
 def test_a_scheme_that_is_not_carried_yet_is_warned_of(hint: str, spec: Spec) -> None:
     parsed = checkpoint.parse_hint(hint, "")
-    warned = () if type(parsed) in DELIVERED else (f"{PATH}: {AS_YET}",)
+    told = NO_AGENT if isinstance(parsed, FileHint) else AS_YET
+    warned = () if type(parsed) in DELIVERED else (f"{PATH}: {told}",)
     assert decide_admission(hinted(hint, spec), None, Facts()).warnings == warned
 
 

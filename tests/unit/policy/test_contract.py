@@ -69,7 +69,7 @@ def test_answers_are_read(text: str | bytes, want: Answer) -> None:
     assert contract.parse_answer(text, "answer") == want
 
 
-STATES = '"idle", "accepted", "saving", "saved", "defer", "cannot"'
+STATES = '"idle", "delivered", "accepted", "saving", "saved", "defer", "cannot"'
 
 REFUSED = {
     "nothing": ("", 'answer: Invalid value: "": must be JSON'),

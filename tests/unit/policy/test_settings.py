@@ -30,6 +30,7 @@ ALL = {
     "unreachableMinAvailable": "refuse",
     "gangGate": "true",
     "gangGateTimeout": "1m",
+    "agentImage": "registry.example.com:5000/team/agent:1.2@sha256:%s" % ("0" * 64),
 }
 
 
@@ -45,6 +46,7 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         non_preemptible_on_borrowed_nodes="warn",
         template_kinds=WELL_KNOWN,
         checkpoint_timeout_seconds=600,
+        agent_image="reprieve:0.1.0",
         extension_percent=50,
         max_deferral_seconds=300,
         grace_cap_seconds=30,
@@ -67,6 +69,7 @@ def test_every_field_can_be_set() -> None:
         non_preemptible_on_borrowed_nodes="refuse",
         template_kinds=TemplateKinds((*WELL_KNOWN.rows, SWEEP)),
         checkpoint_timeout_seconds=300,
+        agent_image=ALL["agentImage"],
         extension_percent=25,
         max_deferral_seconds=120,
         grace_cap_seconds=10,
