@@ -82,6 +82,8 @@ class Plan:
     max_deferral_seconds: int
     estimated_seconds: int | None = None
     requeue: Requeue = Requeue.AUTO
+    tells_by_env: bool = False
+    """True where a replacement's containers are told as environment variables what its annotations say."""
 
     @property
     def waits(self) -> bool:
@@ -115,7 +117,9 @@ KEYS = (
     keys.MAX_DEFERRAL,
     keys.ESTIMATED_CHECKPOINT_TIME,
     keys.REQUEUE,
+    keys.REQUEUE_ENV,
 )
+_TRUE = "true"
 _LIMIT = ", the limit set for this cluster"
 
 
@@ -145,6 +149,7 @@ def _values(limits: _Limits) -> Mapping[str, Value[Any]]:
         Duration(limits.max_deferral_seconds, _LIMIT),
         Duration(),
         OneOf(tuple(Requeue)),
+        OneOf((_TRUE, "false")),
     )
     return dict(zip(KEYS, rows, strict=True))
 
@@ -203,6 +208,7 @@ def _build(read: Mapping[str, object], limits: _Limits) -> Plan:
         max_deferral_seconds=min(_seconds(deferral), limits.max_deferral_seconds),
         estimated_seconds=None if estimated is None else _seconds(estimated),
         requeue=Requeue(str(requeue)),
+        tells_by_env=read.get(keys.REQUEUE_ENV) == _TRUE,
     )
 
 

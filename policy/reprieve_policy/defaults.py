@@ -7,7 +7,7 @@ for it; PriorityClasses get the toleration's other half; marked pods get the lab
 from collections.abc import Iterator
 
 from . import facts as known
-from . import gate, keys, ledger, mark, sidecar, toleration
+from . import gate, keys, ledger, mark, sidecar, stamps, toleration
 from .facts import Facts
 from .namespace import OFF
 from .objects import Resource, annotations_of, controller_of, labels_of, pod_views
@@ -39,9 +39,9 @@ def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change | Gate | Entry]
         if value is not None and key not in view.labels:
             yield Change("labels", key, str(value).lower())
     owner = controller_of(pod.metadata)
-    entry = facts.owner_ledger.get(ledger.slot_of(pod.metadata, owner)) if owner else None
-    if entry is not None:
-        yield from ledger.build_stamps(entry)
+    inherited = facts.owner_ledger.get(ledger.slot_of(pod.metadata, owner)) if owner else None
+    if inherited is not None:
+        yield from stamps.decide_stamps(inherited, view, facts.settings)
     yield from gate.decide_gate(pod, facts)
     yield from sidecar.decide_sidecar(pod, facts)
 

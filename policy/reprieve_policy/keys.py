@@ -15,6 +15,7 @@ ESTIMATED_CHECKPOINT_TIME = PREFIX + "estimated-checkpoint-time"
 PREEMPTION_PRIORITY_CLASS = PREFIX + "preemption-priority-class"
 REQUEUE = PREFIX + "requeue"
 AGENT = PREFIX + "agent"
+REQUEUE_ENV = PREFIX + "requeue-env"
 
 # The annotation carrier: Reprieve writes the request, the workload writes the answer.
 CHECKPOINT_REQUEST = PREFIX + "checkpoint-request"

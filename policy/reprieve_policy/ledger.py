@@ -16,7 +16,6 @@ from . import keys, timestamp
 from . import text as texts
 from .eviction import Checkpoint, Eviction
 from .objects import ObjectMeta, OwnerReference, annotations_of, labels_of
-from .verdict import Change
 
 SHARED_SLOT = ""
 MAX_BYTES = 128 * 1024
@@ -83,18 +82,6 @@ def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, 
         checkpoint=eviction.checkpoint or (before.checkpoint if before else None),
     )
     return _newest({name: entry for name, entry in ledger.items() if name != slot} | {slot: after})
-
-
-def build_stamps(entry: Entry) -> tuple[Change, ...]:
-    """Return the annotations of the replacement."""
-    stamps = {
-        keys.PREEMPTED_COUNT: str(entry.preempted_count),
-        keys.FIRST_SUBMITTED_AT: timestamp.render(entry.first_submitted_at),
-    }
-    if entry.checkpoint is not None:
-        stamps[keys.RESUME_FROM_CHECKPOINT] = entry.checkpoint.path or "true"
-        stamps[keys.LAST_CHECKPOINT_AT] = timestamp.render(entry.checkpoint.saved_at)
-    return tuple(Change("annotations", key, value) for key, value in stamps.items())
 
 
 def render(ledger: Ledger) -> str:

@@ -102,6 +102,7 @@ class Container:
     resources: Requirements | None = None
     restartPolicy: str | None = None
     securityContext: SecurityContext | None = None
+    env: Sequence[Named] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ COVERED = {
     keys.CHECKPOINT_TIMEOUT,
     keys.MAX_DEFERRAL,
     keys.REQUEUE,
+    keys.REQUEUE_ENV,
 }
 """Keys of pods about which no rule but the policies' has a word."""
 IN_TEMPLATES = {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}

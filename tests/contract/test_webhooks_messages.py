@@ -207,6 +207,7 @@ CASES = {
     "a deferral above the limit": Case(a_pod(max_deferral="1h")),
     "an estimate that is no duration": Case(a_pod(estimated_checkpoint_time="5")),
     "an unknown requeueing": Case(a_pod(requeue="maybe")),
+    "variables that are neither wanted nor not": Case(a_pod(requeue_env="yes")),
     "a hint that is never used": Case(a_pod(checkpoint="none", checkpoint_hint="http://:80/x")),
     "a hint to a port that no container declares": Case(a_pod(spec=a_spec(), checkpoint_hint="grpc://:9000")),
     "a hint to a container that is not there": Case(a_pod(spec=a_spec(), checkpoint_hint="signal://USR1?container=x")),

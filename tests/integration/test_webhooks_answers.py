@@ -1,6 +1,7 @@
 """Well-formed reviews over TLS: what is refused, filled in, warned of and left alone."""
 
 import asyncio
+import copy
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -120,6 +121,51 @@ async def test_a_replacement_gets_several_annotations_though_it_had_none(server:
     annotations = jsonpatch.apply_patch(pod, patch_of(response))["metadata"]["annotations"]
     assert annotations[keys.PREEMPTED_COUNT] == "2"
     assert annotations[keys.RESUME_FROM_CHECKPOINT] == "/data/7"
+
+
+SAID = ["PREEMPTED_COUNT", "FIRST_SUBMITTED_AT", "RESUME_FROM_CHECKPOINT", "LAST_CHECKPOINT_AT"]
+VARIABLES = [f"REPRIEVE_{name}" for name in SAID]
+OWN_COUNT = {"name": "REPRIEVE_PREEMPTED_COUNT", "value": "0"}
+ENVIRONMENTS = {
+    "there is none": ({}, VARIABLES),
+    "it is null": ({"env": None}, VARIABLES),
+    "it is empty": ({"env": []}, VARIABLES),
+    "it has others": ({"env": [{"name": "A", "value": "b"}]}, ["A", *VARIABLES]),
+    "it has one of ours, which stays": ({"env": [OWN_COUNT]}, VARIABLES),
+}
+
+
+def a_replacement(**container: Any) -> Document:
+    pod = a_pod(annotations={keys.REQUEUE_ENV: "true"})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    pod["spec"]["containers"] = [{"name": "train", "image": "train"}, {"name": "other", "image": "x", **container}]
+    pod["spec"]["initContainers"] = [{"name": "fetch", "image": "x", **copy.deepcopy(container)}]
+    return pod
+
+
+@pytest.mark.parametrize(("container", "names"), ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+async def test_the_environment_is_filled_in_where(server: RunningServer, container: Document, names: list[str]):
+    server.source.facts = Facts(owner_ledger={"": _ledger_entry()})
+    pod = a_replacement(**container)
+
+    filled = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
+
+    spec = filled["spec"]
+    shown = [[variable["name"] for variable in found["env"]] for found in spec["initContainers"] + spec["containers"]]
+    assert shown == [names, VARIABLES, names]
+    reference = {"fieldRef": {"fieldPath": "metadata.annotations['reprieve.dev/resume-from-checkpoint']"}}
+    assert {"name": VARIABLES[2], "valueFrom": reference} in spec["containers"][0]["env"]
+
+
+async def test_what_is_filled_in_once_is_not_filled_in_again(server: RunningServer):
+    server.source.facts = Facts(owner_ledger={"": _ledger_entry()})
+    pod = a_replacement()
+    once = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
+
+    again = jsonpatch.apply_patch(once, patch_of(await server.ask("/mutate", a_review(once))))
+
+    assert again == once
 
 
 UNCONCERNED = {

@@ -66,6 +66,7 @@ _POD_ANNOTATIONS = {
     keys.MAX_DEFERRAL: _annotation(_DURATIONS),
     keys.ESTIMATED_CHECKPOINT_TIME: _annotation(_DURATIONS),
     keys.REQUEUE: _annotation(["auto", "never", "always", ""]),
+    keys.REQUEUE_ENV: _annotation(["true", "false", "True", ""]),
 }
 _MARKS = {keys.SOFT_EVICTION: _label(["requested", "x"]), keys.KOORDINATOR_SOFT_EVICTION: _label(["true", "false"])}
 _PRIORITY_CLASS = {

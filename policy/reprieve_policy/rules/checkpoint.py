@@ -1,8 +1,9 @@
 """The checkpoint annotations can be read, and ask for no more time than the admin allows.
 
 Checked: `checkpoint` is `auto`, `manual` or `none`; `checkpoint-hint` has one of five forms, all of which stay on the pod
-itself; durations are like `10m`, and within the limits; `requeue` is `auto` or `never`. Warned of: a class of 7 or more
-without a checkpoint, which makes the workload non-preemptible; a hint that `checkpoint: none` makes useless.
+itself; durations are like `10m`, and within the limits; `requeue` is `auto` or `never`, `requeue-env` is `true` or `false`.
+Warned of: a class of 7 or more without a checkpoint, which makes the workload non-preemptible; a hint that `checkpoint: none`
+makes useless.
 
 Why: what cannot be read would count as unsaid when the pod must go, and nobody would be asked to save.
 

@@ -64,6 +64,7 @@ def test_everything_can_be_said() -> None:
         keys.MAX_DEFERRAL: "1m",
         keys.ESTIMATED_CHECKPOINT_TIME: "90s",
         keys.REQUEUE: "never",
+        keys.REQUEUE_ENV: "true",
     }
     assert plan_of(annotations) == Plan(
         strategy=Strategy.MANUAL,
@@ -72,6 +73,7 @@ def test_everything_can_be_said() -> None:
         max_deferral_seconds=60,
         estimated_seconds=90,
         requeue=Requeue.NEVER,
+        tells_by_env=True,
     )
 
 
@@ -163,6 +165,7 @@ def test_all_mistakes_are_said_at_once() -> None:
         keys.MAX_DEFERRAL: "1h",
         keys.ESTIMATED_CHECKPOINT_TIME: "soon",
         keys.REQUEUE: "later",
+        keys.REQUEUE_ENV: "yes",
     }
     found = checkpoint.parse(annotations, DEFAULTS)
     assert isinstance(found, tuple)
@@ -204,6 +207,7 @@ PLAN_KEYS = st.sampled_from(
         keys.MAX_DEFERRAL,
         keys.ESTIMATED_CHECKPOINT_TIME,
         keys.REQUEUE,
+        keys.REQUEUE_ENV,
     ]
 )
 PLAN_TEXTS = st.sampled_from(["none", "auto", "5m", "999999h", "never"]) | st.text(

@@ -135,3 +135,8 @@ def test_defaults(case: Case) -> None:
     assert {change.key: change.value for change in changes if change.field == "labels"} == case.labels
     assert {change.key: change.value for change in changes if change.field == "annotations"} == case.annotations
     assert len(changes) == len(case.labels) + len(case.annotations)
+
+
+def test_a_pod_that_replaces_nobody_gets_no_variables() -> None:
+    pod = A_POD.owned_by("ReplicaSet").annotated(keys.REQUEUE_ENV, "true").build()
+    assert decide_defaults(pod, None, Facts()) == ()

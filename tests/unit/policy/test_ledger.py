@@ -12,7 +12,6 @@ from reprieve_policy import keys, ledger
 from reprieve_policy.eviction import Checkpoint, Eviction
 from reprieve_policy.ledger import MAX_BYTES, SHARED_SLOT, Entry, Ledger
 from reprieve_policy.objects import controller_of
-from reprieve_policy.verdict import Change
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after, an_eviction
 
 SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
@@ -135,38 +134,6 @@ def test_a_count_never_leaves_what_can_be_read_back() -> None:
     known = record(most, "0", evicted(1))
     assert known["0"].preempted_count == 2**31 - 1
     assert ledger.parse(ledger.render(known)) == known
-
-
-STAMPS = {
-    "without a checkpoint, a replacement is only told that it is one": (
-        None,
-        {keys.PREEMPTED_COUNT: "2", keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"},
-    ),
-    "with a checkpoint, it is told where": (
-        SAVED,
-        {
-            keys.PREEMPTED_COUNT: "2",
-            keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z",
-            keys.RESUME_FROM_CHECKPOINT: "/ckpt/4200",
-            keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z",
-        },
-    ),
-    "with one whose path nobody said, it is told that there is one": (
-        replace(SAVED, path=None),
-        {
-            keys.PREEMPTED_COUNT: "2",
-            keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z",
-            keys.RESUME_FROM_CHECKPOINT: "true",
-            keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z",
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize(("checkpoint", "stamps"), STAMPS.values(), ids=STAMPS)
-def test_stamps(checkpoint: Checkpoint | None, stamps: dict[str, str]) -> None:
-    entry = Entry(preempted_count=2, first_submitted_at=NOW, eviction_ids=("uid-2",), checkpoint=checkpoint)
-    assert ledger.build_stamps(entry) == tuple(Change("annotations", key, value) for key, value in stamps.items())
 
 
 def test_a_ledger_is_read_back() -> None:

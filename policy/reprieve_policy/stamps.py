@@ -1,0 +1,68 @@
+"""What a replacement is told: annotations, and where its workload asks for them, the same as environment variables.
+
+A variable is a reference to the annotation (the downward API), never a copy: a copy would be expanded where a path holds
+`$(NAME)`, would stand in the spec of a bare pod that is stored for its next replacement, and might say something else.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from . import checkpoint, keys, ledger, timestamp
+from .objects import PodView
+from .settings import PolicySettings
+from .verdict import Change, Entry
+
+ENVIRONMENT: Mapping[str, str] = {
+    keys.PREEMPTED_COUNT: "REPRIEVE_PREEMPTED_COUNT",
+    keys.FIRST_SUBMITTED_AT: "REPRIEVE_FIRST_SUBMITTED_AT",
+    keys.RESUME_FROM_CHECKPOINT: "REPRIEVE_RESUME_FROM_CHECKPOINT",
+    keys.LAST_CHECKPOINT_AT: "REPRIEVE_LAST_CHECKPOINT_AT",
+}
+"""By annotation, the variable that says the same."""
+
+
+class Variable(NamedTuple):
+    """An environment variable that says what an annotation of the pod says."""
+
+    name: str
+    annotation: str
+
+    def document(self) -> Mapping[str, object]:
+        """Return the entry of a container's `env`."""
+        return {
+            "name": self.name,
+            "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{self.annotation}']"}},
+        }
+
+
+def build_stamps(entry: ledger.Entry) -> Mapping[str, str]:
+    """Return the annotations of the replacement."""
+    stamps = {
+        keys.PREEMPTED_COUNT: str(entry.preempted_count),
+        keys.FIRST_SUBMITTED_AT: timestamp.render(entry.first_submitted_at),
+    }
+    if entry.checkpoint is not None:
+        stamps[keys.RESUME_FROM_CHECKPOINT] = entry.checkpoint.path or "true"
+        stamps[keys.LAST_CHECKPOINT_AT] = timestamp.render(entry.checkpoint.saved_at)
+    return stamps
+
+
+def build_variables(
+    entry: ledger.Entry, annotations: Mapping[str, str], settings: PolicySettings
+) -> tuple[Variable, ...]:
+    """Return the variables of the replacement: none unless its `annotations` ask, none that would be empty."""
+    if not checkpoint.read_leniently(annotations, settings).tells_by_env:
+        return ()
+    return tuple(Variable(ENVIRONMENT[key], key) for key in build_stamps(entry))
+
+
+def decide_stamps(entry: ledger.Entry, view: PodView, settings: PolicySettings) -> Iterator[Change | Entry]:
+    """Yield what makes a new pod the replacement that `entry` tells of."""
+    for key, value in build_stamps(entry).items():
+        yield Change("annotations", key, value)
+    variables = build_variables(entry, view.annotations, settings)
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(getattr(view.spec, field) or ()):
+            known = {variable.name for variable in container.env or ()}
+            path, is_there = f"/spec/{field}/{index}/env", container.env is not None
+            yield from (Entry(path, found.document(), is_there) for found in variables if found.name not in known)

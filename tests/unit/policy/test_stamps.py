@@ -1,0 +1,80 @@
+"""What a replacement is told, as annotations and as environment variables."""
+
+from dataclasses import replace
+
+import pytest
+
+from reprieve_policy import keys, stamps
+from reprieve_policy.eviction import Checkpoint
+from reprieve_policy.ledger import Entry
+from reprieve_policy.objects import pod_views
+from reprieve_policy.settings import PolicySettings
+from reprieve_policy.stamps import Variable
+from reprieve_testing.builders import NOW, a_pod, after
+
+SETTINGS = PolicySettings()
+ASKED = {keys.REQUEUE_ENV: "true"}
+SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
+COUNT = Variable("REPRIEVE_PREEMPTED_COUNT", keys.PREEMPTED_COUNT)
+FIRST = Variable("REPRIEVE_FIRST_SUBMITTED_AT", keys.FIRST_SUBMITTED_AT)
+RESUME = Variable("REPRIEVE_RESUME_FROM_CHECKPOINT", keys.RESUME_FROM_CHECKPOINT)
+LAST = Variable("REPRIEVE_LAST_CHECKPOINT_AT", keys.LAST_CHECKPOINT_AT)
+
+STAMPS = {
+    "without a checkpoint, a replacement is only told that it is one": (
+        None,
+        {keys.PREEMPTED_COUNT: "2", keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"},
+        (COUNT, FIRST),
+    ),
+    "with a checkpoint, it is told where": (
+        SAVED,
+        {
+            keys.PREEMPTED_COUNT: "2",
+            keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z",
+            keys.RESUME_FROM_CHECKPOINT: "/ckpt/4200",
+            keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z",
+        },
+        (COUNT, FIRST, RESUME, LAST),
+    ),
+    "with one whose path nobody said, it is told that there is one": (
+        replace(SAVED, path=None),
+        {
+            keys.PREEMPTED_COUNT: "2",
+            keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z",
+            keys.RESUME_FROM_CHECKPOINT: "true",
+            keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z",
+        },
+        (COUNT, FIRST, RESUME, LAST),
+    ),
+}
+
+
+def entry(checkpoint: Checkpoint | None) -> Entry:
+    return Entry(preempted_count=2, first_submitted_at=NOW, eviction_ids=("uid-2",), checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize(("checkpoint", "said", "variables"), STAMPS.values(), ids=STAMPS)
+def test_stamps(checkpoint: Checkpoint | None, said: dict[str, str], variables: tuple[Variable, ...]) -> None:
+    assert stamps.build_stamps(entry(checkpoint)) == said
+    assert stamps.build_variables(entry(checkpoint), ASKED, SETTINGS) == variables
+
+
+def test_a_pod_that_asks_for_nothing_gets_annotations_only() -> None:
+    (view,) = pod_views(a_pod().build())
+    changes = stamps.decide_stamps(entry(None), view, SETTINGS)
+    assert {change.key: change.value for change in changes} == STAMPS[
+        "without a checkpoint, a replacement is only told that it is one"
+    ][1]
+
+
+UNASKED = {"nobody asks": {}, "somebody asks not to": {keys.REQUEUE_ENV: "false"}, "nonsense": {keys.REQUEUE_ENV: "1"}}
+
+
+@pytest.mark.parametrize("annotations", UNASKED.values(), ids=UNASKED)
+def test_there_are_no_variables_where(annotations: dict[str, str]) -> None:
+    assert stamps.build_variables(entry(SAVED), annotations, SETTINGS) == ()
+
+
+def test_a_variable_refers_to_the_annotation_and_copies_nothing() -> None:
+    reference = {"fieldRef": {"fieldPath": "metadata.annotations['reprieve.dev/preempted-count']"}}
+    assert COUNT.document() == {"name": "REPRIEVE_PREEMPTED_COUNT", "valueFrom": reference}
