@@ -5,6 +5,7 @@ them. Deadlines are absolute, so that an operator that was killed at any instant
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -76,6 +77,13 @@ class Source(StrEnum):
         return self is Source.KOORDINATOR
 
 
+class Device(StrEnum):
+    """What a pod's work is counted in."""
+
+    GPU = "gpu"
+    CPU = "cpu"
+
+
 class Ground(StrEnum):
     """On what a preemption was refused."""
 
@@ -90,6 +98,14 @@ class Checkpoint:
     saved_at: datetime
     step: int | None = None
     path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What it costs to preempt the pod, as it was when it was asked for; see `cost`."""
+
+    hours: float
+    device: Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +126,7 @@ class Eviction:
     checkpoint: Checkpoint | None = None
     outcome: Outcome | None = None
     grace_seconds: int | None = None
+    cost: Price | None = None
     refused_on: Ground | None = None
     """Set once the pod was reprieved or spared, and kept: nobody is reprieved twice."""
     gang: str = ""
@@ -154,6 +171,8 @@ def _plain(value: object) -> object:
     if isinstance(value, Checkpoint):
         saved = {"at": timestamp.render(value.saved_at), "step": value.step, "path": value.path}
         return {key: part for key, part in saved.items() if part is not None}
+    if isinstance(value, Price):
+        return {f"{value.device}Hours": value.hours}
     return value
 
 
@@ -187,6 +206,16 @@ def _read_checkpoint(value: object) -> Checkpoint:
     )
 
 
+def _read_price(value: object) -> Price:
+    if not isinstance(value, dict):
+        raise TypeError("not an object")
+    device = Device.GPU if f"{Device.GPU}Hours" in value else Device.CPU
+    hours = value[f"{device}Hours"]
+    if not isinstance(hours, int | float) or isinstance(hours, bool) or not 0 <= hours < math.inf:
+        raise TypeError("not a number of hours")
+    return Price(hours=float(hours), device=device)
+
+
 _JSON_NAMES = {
     "eviction_id": "id",
     "phase": "phase",
@@ -202,6 +231,7 @@ _JSON_NAMES = {
     "checkpoint": "checkpoint",
     "outcome": "outcome",
     "grace_seconds": "graceSeconds",
+    "cost": "cost",
     "refused_on": "refusedOn",
     "gang": "gang",
     "decision_id": "decision",
@@ -222,6 +252,7 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "checkpoint": _read_checkpoint,
     "outcome": lambda value: Outcome(_read_text(value)),
     "grace_seconds": _read_count,
+    "cost": _read_price,
     "refused_on": lambda value: Ground(_read_text(value)),
     "gang": _read_text,
     "decision_id": _read_text,

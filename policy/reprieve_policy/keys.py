@@ -40,6 +40,7 @@ TOLERATION_SECONDS = "toleration-seconds"
 PREEMPTIBLE = "quota.scheduling.koordinator.sh/preemptible"
 CAN_PREEMPT = "quota.scheduling.koordinator.sh/can-preempt"
 QUOTA_NAME = "quota.scheduling.koordinator.sh/name"
+EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
 KOORDINATOR_SOFT_EVICTION = "scheduling.koordinator.sh/soft-eviction"
 
 # Upstream: Koordinator writes what is used to its ElasticQuotas, and an admin whose pods use them.

@@ -1,9 +1,18 @@
-"""What protects a pod against preemption, and until when (document 001, "Non-Preemptible Allocations")."""
+"""What protects a pod against preemption, and until when (document 001, "Non-Preemptible Allocations").
 
-from datetime import datetime
+Against preemption only, that is a scheduler's mark (`Source.is_preemption`): a person's or a drain's is given notice and
+honoured, whatever the pod is. Tolerations (document 002) need the preemptor's priority, which no mark tells; they belong
+beside these two, where victims are chosen.
+"""
+
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from . import facts as known
 from .eviction import Ground
+from .facts import Facts
+from .objects import PodView
+from .walltime import Walltime
 
 
 class Reprieve(NamedTuple):
@@ -11,3 +20,18 @@ class Reprieve(NamedTuple):
 
     ground: Ground
     until: datetime | None
+
+
+def decide_reprieve(view: PodView, facts: Facts, walltime: Walltime | None, now: datetime) -> Reprieve | None:
+    """Return what protects this pod now; `walltime` is the tightest that bounds it. First that holds of the two grounds."""
+    if known.is_non_preemptible(view, facts):
+        return Reprieve(Ground.NON_PREEMPTIBLE, None)
+    left = 0.0 if walltime is None else walltime.left(now)
+    if 0 < left <= near_completion_seconds(facts):
+        return Reprieve(Ground.NEAR_COMPLETION, now + timedelta(seconds=left))
+    return None
+
+
+def near_completion_seconds(facts: Facts) -> int:
+    """Return the last seconds of a walltime in which a pod is let finish; 0: nobody is."""
+    return min(facts.settings.near_completion_seconds, facts.settings.ceiling_seconds)

@@ -15,6 +15,8 @@ from .verdict import Kind, Violation, unsupported
 _DURATION = Duration(7 * 24 * 3600)
 """A week at most: a longer notice than any spot market or scheduler gives is a slip."""
 
+_DURATION_OR_NONE = Duration(_DURATION.longest, may_be_zero=True)
+
 _NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _NAMES = Matches(f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas")
 
@@ -50,6 +52,8 @@ class PolicySettings:
     grace_cap_seconds: int = 30
     ceiling_seconds: int = 1800
     """No victim waits longer than this in all, whatever its annotations say."""
+    near_completion_seconds: int = 300
+    """A pod that will be complete within this is let finish; 0: it is not."""
     unreachable_min_available: str = WARN
     """What a gang's minimum gets that its workload will never reach."""
     agent_image: str = "reprieve:0.1.0"
@@ -98,7 +102,7 @@ def _parse_field(key: str, text: str) -> object:
 
 def _contradictions(settings: PolicySettings, data: Mapping[str, str]) -> Iterator[Violation]:
     """What is said and could never come true. What is not said adapts: a default timeout ends at a lower ceiling."""
-    for key in ("checkpointTimeout", "maxDeferral"):
+    for key in ("checkpointTimeout", "maxDeferral", "nearCompletion"):
         if key in data and getattr(settings, FIELDS[key].attribute) > settings.ceiling_seconds:
             detail = f"must be at most {duration.render(settings.ceiling_seconds)}, the ceiling"
             yield Violation(f"data[{key}]", Kind.INVALID, data[key], detail)
@@ -146,6 +150,7 @@ FIELDS: Mapping[str, Field] = {
     "maxDeferral": Field("max_deferral_seconds", _DURATION.parse),
     "gracePeriodCap": Field("grace_cap_seconds", _DURATION.parse),
     "ceiling": Field("ceiling_seconds", _DURATION.parse),
+    "nearCompletion": Field("near_completion_seconds", _DURATION_OR_NONE.parse),
     "unreachableMinAvailable": Field("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
     "agentImage": Field("agent_image", _image_name),
     "gangGate": Field("gang_gate", koordinator.parse_boolean),

@@ -89,12 +89,13 @@ class WholeNumber(Value[int]):
 
 @dataclass(frozen=True, slots=True)
 class Duration(Value[int]):
-    """A duration of at least a second, in seconds."""
+    """A duration of at least a second, in seconds; or none at all, where `0s` switches something off."""
 
     longest: int | None = None
     """In seconds; `None`: as long as it likes."""
     whose: str = ""
     """Whose limit `longest` is, for the message."""
+    may_be_zero: bool = False
 
     @property
     def too_long(self) -> str:
@@ -106,7 +107,7 @@ class Duration(Value[int]):
         seconds = duration.parse(text)
         if seconds is None:
             return Violation(path, Kind.INVALID, text, duration.EXPECTED)
-        if seconds == 0:
+        if seconds == 0 and not self.may_be_zero:
             return Violation(path, Kind.INVALID, text, duration.TOO_SHORT)
         if self.longest is not None and seconds > self.longest:
             return Violation(path, Kind.INVALID, text, self.too_long)

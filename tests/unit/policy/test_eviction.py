@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 from reprieve_policy import contract, eviction, life, mark
 from reprieve_policy import text as texts
 from reprieve_policy.contract import Answer
-from reprieve_policy.eviction import MAX_ANNOTATION, WAITING, Checkpoint, Eviction, Ground, Outcome, Phase, Source
+from reprieve_policy.eviction import (
+    MAX_ANNOTATION,
+    TIMED,
+    Checkpoint,
+    Device,
+    Eviction,
+    Ground,
+    Outcome,
+    Phase,
+    Price,
+    Source,
+)
 from reprieve_policy.mark import Mark
 from reprieve_testing.builders import NOW, after, an_eviction
 
@@ -31,6 +42,8 @@ FULL = Eviction(
     checkpoint=Checkpoint(saved_at=after(3), step=4200, path="/ckpt/4200"),
     outcome=Outcome.SAVED,
     grace_seconds=20,
+    cost=Price(hours=12.5, device=Device.GPU),
+    refused_on=Ground.NEAR_COMPLETION,
 )
 
 
@@ -46,7 +59,8 @@ def test_the_whole_state_is_compact_json() -> None:
         '"requestedAt":"2026-11-21T12:00:00Z","source":"koordinator","initiator":"descheduler",'
         '"reason":"node is overloaded","markGraceSeconds":20,"attempt":2,"hintedAt":"2026-11-21T12:00:01Z",'
         '"answeredAt":"2026-11-21T12:00:02Z","deadline":"2026-11-21T12:10:00Z",'
-        '"checkpoint":{"at":"2026-11-21T12:00:03Z","step":4200,"path":"/ckpt/4200"},"outcome":"saved","graceSeconds":20}'
+        '"checkpoint":{"at":"2026-11-21T12:00:03Z","step":4200,"path":"/ckpt/4200"},"outcome":"saved","graceSeconds":20,'
+        '"cost":{"gpuHours":12.5},"refusedOn":"near-completion"}'
     )
     assert eviction.parse(eviction.render(FULL)) == FULL
 
@@ -62,6 +76,7 @@ COUNTS = st.integers(min_value=0, max_value=2**63 - 1)
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
 TEXTS = ANY_TEXT.map(texts.clip)
 CHECKPOINTS = st.builds(Checkpoint, saved_at=MOMENTS, step=st.none() | COUNTS, path=st.none() | TEXTS)
+HOURS = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
 EVICTIONS = st.builds(
     Eviction,
     eviction_id=TEXTS,
@@ -78,6 +93,7 @@ EVICTIONS = st.builds(
     checkpoint=st.none() | CHECKPOINTS,
     outcome=st.none() | st.sampled_from(Outcome),
     grace_seconds=st.none() | COUNTS,
+    cost=st.none() | st.builds(Price, hours=HOURS, device=st.sampled_from(Device)),
     refused_on=st.none() | st.sampled_from(Ground),
     gang=TEXTS,
     decision_id=TEXTS,
@@ -89,6 +105,7 @@ def test_what_is_rendered_is_read_back(state: Eviction) -> None:
     assert eviction.parse(eviction.render(state)) == state
 
 
+DEAREST = Price(hours=1.2345678901234567e-300, device=Device.GPU)
 WORST = {
     "the longest in two bytes": "é",
     "the longest in three bytes": "再",
@@ -113,7 +130,9 @@ def test_the_largest_state_that_strangers_can_cause_fits_into_a_container_label(
     times = dict.fromkeys(("hinted_at", "answered_at", "deadline"), after(0.000001))
     largest = replace(begun, phase=Phase.CHECKPOINTING, outcome=Outcome.UNRESPONSIVE, checkpoint=saved, **times)
     largest = replace(largest, gang="leader-worker-set/" + "g" * 264, decision_id=FULL.eviction_id)
-    rendered = eviction.render(replace(largest, grace_seconds=30, attempt=3, refused_on=Ground.NON_PREEMPTIBLE))
+    rendered = eviction.render(
+        replace(largest, grace_seconds=30, attempt=3, refused_on=Ground.NON_PREEMPTIBLE, cost=DEAREST)
+    )
     assert len(rendered.encode()) < MAX_ANNOTATION * 3 // 4
     assert eviction.parse(rendered) is not None
 
@@ -144,6 +163,13 @@ GARBAGE = {
     "a text as checkpoint": changed(checkpoint="yes"),
     "a checkpoint without a time": changed(checkpoint={"step": 1}),
     "a checkpoint with a text as step": changed(checkpoint={"at": "2026-11-21T12:00:03Z", "step": "1"}),
+    "a number as cost": changed(cost=12.5),
+    "a cost of nothing known": changed(cost={"tpuHours": 1}),
+    "a boolean as hours": changed(cost={"gpuHours": True}),
+    "negative hours": changed(cost={"gpuHours": -1}),
+    "infinitely many hours": changed(cost={"cpuHours": float("inf")}),
+    "hours that are no number": changed(cost={"cpuHours": float("nan")}),
+    "a ground that nobody has": changed(refusedOn="mood"),
     "JSON of depth 200": "[" * 200 + "]" * 200,
     "JSON of depth 2000": "[" * 2000 + "]" * 2000,
     "more than 4096 characters": changed(x="x" * 4096),
@@ -155,7 +181,7 @@ def test_what_is_no_state_is_none(text: str) -> None:
     assert eviction.parse(text) is None
 
 
-@pytest.mark.parametrize("phase", [*WAITING, Phase.SAVED])
+@pytest.mark.parametrize("phase", TIMED)
 def test_a_state_that_would_wait_for_ever_is_none(phase: Phase) -> None:
     assert eviction.parse(eviction.render(replace(FULL, phase=phase, deadline=None))) is None
 

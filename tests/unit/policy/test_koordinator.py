@@ -21,6 +21,33 @@ def test_a_pod_is_preemptible_when_it(*, label: str | None, disabled: bool, want
     assert koordinator.is_preemptible(labels, disable_default_preemptiable=disabled) is want
 
 
+COSTS = {
+    "100": 100,
+    "-100": -100,
+    "0": 0,
+    "2147483647": 2**31 - 1,
+    "-2147483648": -(2**31),
+    "2147483648": 0,
+    "+1": 0,
+    "007": 0,
+    "-0": 0,
+    "1e3": 0,
+    " 1": 0,
+    "١": 0,
+    "": 0,
+    "9" * 5000: 0,
+}
+
+
+@pytest.mark.parametrize(("text", "want"), COSTS.items(), ids=[text[:12] for text in COSTS])
+def test_an_eviction_cost_is_an_int32_as_upstream_writes_one_and_else_nothing(text: str, want: int) -> None:
+    assert koordinator.eviction_cost({keys.EVICTION_COST: text}) == want
+
+
+def test_a_pod_that_states_no_cost_costs_nothing() -> None:
+    assert koordinator.eviction_cost({}) == 0
+
+
 CAN_PREEMPT = {
     "says true": ("true", None, False, True),
     "says true against a disabled default": ("true", "Never", True, True),

@@ -27,6 +27,7 @@ ALL = {
     "maxDeferral": "2m",
     "gracePeriodCap": "10s",
     "ceiling": "1h",
+    "nearCompletion": "0s",
     "unreachableMinAvailable": "refuse",
     "gangGate": "true",
     "gangGateTimeout": "1m",
@@ -51,6 +52,7 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         max_deferral_seconds=300,
         grace_cap_seconds=30,
         ceiling_seconds=1800,
+        near_completion_seconds=300,
         gang_gate=False,
         gang_gate_timeout_seconds=600,
     )
@@ -74,6 +76,7 @@ def test_every_field_can_be_set() -> None:
         max_deferral_seconds=120,
         grace_cap_seconds=10,
         ceiling_seconds=3600,
+        near_completion_seconds=0,
         unreachable_min_available="refuse",
         gang_gate=True,
         gang_gate_timeout_seconds=60,
@@ -128,6 +131,12 @@ BAD = {
     ),
     "a deferral that may take longer than a victim waits": (
         "maxDeferral",
+        "1h",
+        Kind.INVALID,
+        "must be at most 30m, the ceiling",
+    ),
+    "a reprieve that is longer than a victim waits": (
+        "nearCompletion",
         "1h",
         Kind.INVALID,
         "must be at most 30m, the ceiling",

@@ -1,0 +1,37 @@
+"""How long something may run: a pod's and a Job's `activeDeadlineSeconds`, each from its own `status.startTime`.
+
+It is the specification's walltime (document 001). Kubernetes ends whoever has used it up, whatever anybody decides here.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from . import timestamp
+
+
+class Walltime(NamedTuple):
+    """A bounded run. Its seconds may be any number: Kubernetes bounds a pod's, not a Job's."""
+
+    started_at: datetime
+    seconds: int
+
+    def left(self, now: datetime) -> float:
+        """Return the seconds that are left; negative once it is over."""
+        return self.seconds - self.used(now)
+
+    def used(self, now: datetime) -> float:
+        """Return the seconds that have passed; a start that lies ahead of our clock has not come yet."""
+        return max(0.0, (now - self.started_at).total_seconds())
+
+
+def read(started_at: str | None, seconds: int | None) -> Walltime | None:
+    """Return a walltime, `None` where there is none or it has not begun."""
+    moment = timestamp.parse(started_at)
+    return None if moment is None or seconds is None else Walltime(moment, seconds)
+
+
+def tightest(walltimes: Iterable[Walltime | None], now: datetime) -> Walltime | None:
+    """Return the one that ends first, `None` where none does."""
+    known = [walltime for walltime in walltimes if walltime is not None]
+    return min(known, key=lambda walltime: walltime.left(now), default=None)
