@@ -73,6 +73,10 @@ bench-check: setup ## reprieve check on 10,000 documents, on one core: seconds a
 bench-admission: setup binaries ## what the webhooks and the CEL overlay add to a pod's creation, on a real API server
 	@$(BIN)/python -m bench.admission
 
+.PHONY: bench-victims
+bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, beside a bare program (VICTIMS=1000,10000 PODS=50000 NODES=1000)
+	@$(BIN)/python -m bench.victims $(if $(VICTIMS),--victims $(VICTIMS)) $(if $(PODS),--pods $(PODS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)
+
 .PHONY: fuzz
 fuzz: setup ## hostile reviews and clients against the admission server (SEED=7 BUDGET=100000, or BUDGET=90s)
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(ONLY),--only $(ONLY))

@@ -113,7 +113,9 @@ class Announcer:
     async def _write(self, document: dict[str, Any]) -> None:
         try:
             await self._api.post(object_path("events", document["metadata"]["namespace"]), document, dict)
+            self._metrics.api_calls.labels("create", "ok").inc()
         except ApiError as error:
+            self._metrics.api_calls.labels("create", str(error.status or "unreachable")).inc()
             # A namespace that is being deleted takes no Events; one that is said once is there already.
             level = logging.DEBUG if error.status in (_FORBIDDEN, _CONFLICT) else logging.WARNING
             _log.log(level, "event not written", extra={"error": str(error)})

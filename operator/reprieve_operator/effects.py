@@ -49,9 +49,11 @@ class Effects:
             async with self._calls:
                 pod = await self._api.get(object_path("pods", namespace, name), Pod)
         except ApiError as error:
+            self._metrics.api_calls.labels("get", str(error.status or "unreachable")).inc()
             if error.status == _NOT_FOUND:
                 return None
             raise
+        self._metrics.api_calls.labels("get", "ok").inc()
         return pod if pod.metadata.uid == uid else None
 
     async def write_state(

@@ -1,0 +1,193 @@
+"""`make bench-victims`: from mark to hint to deletion, beside the least possible, in a cluster of many other pods.
+
+Rounds go through both contenders with the same number of fresh victims each; then the pods that are no victims are doubled,
+and the first size is measured again. At the end a turn of each goes through a relay that counts bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import servers
+from realcluster import build, lifecycle, pins
+from realcluster.errors import ClusterError
+from realcluster.install import BASE, NAMESPACE_FILE
+from realcluster.kubectl import Kubectl
+from realcluster.progress import Progress
+from realcluster.state import Cluster
+
+from . import figures, relay, workload
+from .arena import Arena, Workload
+from .figures import BARE, REPRIEVE, Start, Traffic, Turn
+from .subject import Subject, redirected
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for."""
+
+    victims: tuple[int, ...]
+    rounds: tuple[int, ...]  # for each number of victims
+    pods: int
+    nodes: int
+    doubled: bool
+    traffic: int
+    answer: str
+    json_file: Path | None
+    cluster: str
+    keep: bool
+
+
+@dataclass
+class Measured:
+    """All that was measured."""
+
+    turns: list[Turn]
+    starts: list[Start]
+    traffic: list[Traffic]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; the exit status is 1 where something cannot be measured."""
+    options, progress = _parse(arguments), Progress()
+    conditions = _conditions(options)
+    # Without this, cluster and programs would outlive a `kill`.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    measured = Measured([], [], [])
+    try:
+        _measure(options, progress, measured)
+    except ClusterError as error:
+        progress.say(f"bench-victims: {error}")
+        return 1
+    except KeyboardInterrupt:
+        progress.say("interrupted")
+        return 130
+    finally:
+        if measured.turns:
+            _report(measured, options, conditions)
+    return 0
+
+
+def _measure(options: Options, progress: Progress, measured: Measured) -> None:
+    with ExitStack() as stack:
+        cluster = lifecycle.up(options.cluster, {"kwok_nodes": options.nodes}, None, progress)
+        if not options.keep:
+            stack.callback(lifecycle.down, options.cluster, keep_logs=False, progress=progress)
+        kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
+        kubectl.read("apply", "-f", NAMESPACE_FILE)
+        for file in ("guard.yaml", "people-rbac.yaml", "operator-rbac.yaml"):
+            kubectl.read("apply", "-f", BASE / file)
+        hints = stack.enter_context(Workload.running(options.answer))
+        arena = Arena(cluster, kubectl, hints, progress)
+        for stage, others in enumerate((options.pods, 2 * options.pods)[: 1 + options.doubled]):
+            arena.fill(others)
+            with _operating(cluster, kubectl, arena, progress) as (operator, start):
+                measured.starts.append(start)
+                sizes = options.victims if stage == 0 else options.victims[:1]
+                for victims, rounds in zip(sizes, options.rounds, strict=False):
+                    measured.turns += _rounds(arena, operator, victims, rounds)
+        if options.traffic:
+            measured.traffic += _count_bytes(cluster, kubectl, arena, options.traffic, progress)
+
+
+@contextmanager
+def _operating(cluster: Cluster, kubectl: Kubectl, arena: Arena, progress: Progress) -> Iterator[tuple[Subject, Start]]:
+    operator = Subject(cluster, kubectl)
+    try:
+        with progress.task("the operator starts and looks at all pods") as task:
+            start = operator.start(arena.bystanders, task.tick)
+        yield operator, start
+    finally:
+        operator.stop()
+
+
+def _rounds(arena: Arena, operator: Subject, victims: int, rounds: int) -> Iterator[Turn]:
+    for number in range(1, rounds + 1):
+        for contender in (operator, None) if number % 2 else (None, operator):
+            yield arena.turn(contender, victims, number)
+
+
+def _count_bytes(
+    cluster: Cluster, kubectl: Kubectl, arena: Arena, victims: int, progress: Progress
+) -> Iterator[Traffic]:
+    for contender in (REPRIEVE, BARE):
+        with relay.to(cluster.port("kube-apiserver")) as passed:
+            kubeconfig = redirected(cluster.kubeconfig, passed.port)
+            if contender == BARE:
+                arena.turn(None, victims, 1, kubeconfig)
+            else:
+                with _operating(cluster, Kubectl(kubectl.program, kubeconfig), arena, progress) as (operator, _):
+                    passed.sent = passed.received = 0  # The sweep is not the victims'.
+                    arena.turn(operator, victims, 1)
+        yield Traffic(contender=contender, victims=victims, sent=passed.sent, received=passed.received)
+
+
+def _report(measured: Measured, options: Options, conditions: dict[str, object]) -> None:
+    rows = figures.summarise(measured.turns)
+    print(f"\n{figures.table(rows)}\n")
+    for sentence in figures.doubled(rows) + figures.sentences(measured.turns, measured.starts, measured.traffic):
+        print(sentence)
+    print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
+    for doubt in figures.doubts(measured.turns):
+        print(f"But {doubt}.")
+    if options.json_file is not None:
+        more = {name: [vars(each) for each in getattr(measured, name)] for name in ("starts", "traffic")}
+        written = figures.document(measured.turns, conditions=conditions, **more)
+        options.json_file.write_text(json.dumps(written, indent=1) + "\n")
+
+
+def _conditions(options: Options) -> dict[str, object]:
+    machine = servers.read_machine()
+    del machine["controller-runtime"]
+    rounds = "/".join(map(str, options.rounds))
+    return {
+        **machine,
+        "kube-apiserver": pins.version(pins.BINARIES["kube-apiserver"]),
+        "nodes": options.nodes,
+        "rounds": rounds,
+        "workloads answer": options.answer,
+    }
+
+
+def _parse(arguments: Sequence[str] | None) -> Options:
+    parser = argparse.ArgumentParser("bench-victims", description=__doc__)
+    add = parser.add_argument
+    add("--victims", type=_numbers, default=(1000, 10_000), metavar="N,N", help="at once (default: 1000,10000)")
+    add("--rounds", type=_numbers, default=(3, 1), metavar="N,N", help="for each of these sizes (default: 3,1)")
+    add("--pods", type=int, default=50_000, help="that are no victims (default: %(default)s)")
+    add("--nodes", type=int, default=1000, help="simulated (default: %(default)s)")
+    add("--once", action="store_true", help="do not double the pods that are no victims")
+    add("--traffic", type=int, default=200, metavar="N", help="victims whose bytes are counted (default: %(default)s)")
+    add("--answer", choices=workload.ANSWERS, default="saving", help="to a hint (default: %(default)s)")
+    add("-o", "--output", type=Path, metavar="FILE", help="also write everything as JSON")
+    add("--cluster", default="bench-victims", metavar="NAME", help="made and removed (default: %(default)s)")
+    add("--keep", action="store_true", help="leave the cluster and its pods: the next run begins sooner")
+    found = parser.parse_args(arguments)
+    rounds = found.rounds + found.rounds[-1:] * (len(found.victims) - len(found.rounds))
+    return Options(
+        victims=found.victims,
+        rounds=rounds,
+        pods=found.pods,
+        nodes=found.nodes,
+        doubled=not found.once,
+        traffic=found.traffic,
+        answer=found.answer,
+        json_file=found.output,
+        cluster=found.cluster,
+        keep=found.keep,
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""What is done to pods from outside, by a process of its own: `create`, `mark`, and `end`, the least possible for a victim.
+
+`end` is the bare program beside Reprieve: it patches each victim with the mark and deletes it, two calls, nothing else.
+It writes a line with the number done from time to time, and at last one with its own processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import ssl
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+
+from . import pods
+
+AT_ONCE = 32
+_SAY_SECONDS = 0.5
+_MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
+_OK = range(200, 300)
+_BUSY = (429, 500, 503, 504)
+_TRIES = 8
+
+
+class Hands:
+    """One session with the API server, over as many connections as there are calls at once."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str, options: argparse.Namespace) -> None:
+        self._session = session
+        self._pods = f"{server}/api/v1/namespaces/{options.namespace}/pods"
+        self._options = options
+        self.done = 0
+
+    async def run(self) -> None:
+        """Do it to all pods."""
+        numbers = iter(range(self._options.first, self._options.first + self._options.count))
+        do: Callable[[int], Awaitable[None]] = getattr(self, f"_{self._options.verb}")
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(AT_ONCE, self._options.count)):
+                group.create_task(self._each(do, numbers))
+
+    async def _each(self, do: Callable[[int], Awaitable[None]], numbers: Iterator[int]) -> None:
+        for number in numbers:
+            await do(number)
+            self.done += 1
+
+    async def _create(self, number: int) -> None:
+        of = self._options
+        made = pods.victim(of.namespace, number, of.nodes, of.port) if of.port else pods.bystander(number, of.nodes)
+        await self._call("POST", self._pods, made)
+
+    async def _mark(self, number: int) -> None:
+        await self._call("PATCH", f"{self._pods}/{pods.name(number)}", pods.MARK)
+
+    async def _end(self, number: int) -> None:
+        await self._call("PATCH", f"{self._pods}/{pods.name(number)}", pods.BARE_MARK)
+        await self._call("DELETE", f"{self._pods}/{pods.name(number)}", pods.DELETE)
+
+    async def _call(self, method: str, url: str, body: pods.Document) -> None:
+        headers = _MERGE_PATCH if method == "PATCH" else None
+        for left in reversed(range(_TRIES)):
+            async with self._session.request(method, url, json=body, headers=headers) as response:
+                text = await response.read()
+            if response.status in _OK:
+                return
+            if response.status not in _BUSY or not left:
+                sys.exit(f"{method} {url}: {response.status} {text[:300].decode(errors='replace')}")
+            await asyncio.sleep(1)
+
+
+async def _work(options: argparse.Namespace) -> None:
+    config = json.loads(options.kubeconfig.read_text())
+    cluster = config["clusters"][0]["cluster"]
+    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    trust = ssl.create_default_context(cadata=authority)
+    # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
+    trust.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
+    connector = aiohttp.TCPConnector(limit=AT_ONCE, ssl=trust)
+    async with aiohttp.ClientSession(connector=connector, headers=headers, trust_env=False) as session:
+        hands = Hands(session, cluster["server"], options)
+        saying = asyncio.create_task(_say(hands))
+        await hands.run()
+        saying.cancel()
+
+
+async def _say(hands: Hands) -> None:
+    while True:
+        print(hands.done, flush=True)
+        await asyncio.sleep(_SAY_SECONDS)
+
+
+def main() -> None:
+    """Do one thing to the pods `first` to `first + count - 1` of a namespace."""
+    parser = argparse.ArgumentParser("bench.victims.hands", description=__doc__)
+    parser.add_argument("verb", choices=["create", "mark", "end"])
+    parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--namespace", required=True)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--port", type=int, default=0, help="where victims are hinted; 0: bystanders are made")
+    options = parser.parse_args()
+    asyncio.run(_work(options))
+    print(json.dumps({"cpu_seconds": time.process_time()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The pods of this benchmark: victims that declare a checkpoint, and bystanders that are no victims. No I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reprieve_policy import keys, mark
+
+Document = dict[str, Any]
+
+ADMIN = "admin"
+"""Who makes and marks the pods, and whom the bare program is, in the audit log."""
+BYSTANDERS = "bench-bystanders"
+_VARIABLES = 24
+"""Of the one container: with them a pod has some 2.5 KB as JSON, as training jobs have."""
+
+MARK: Document = {"metadata": {"labels": {keys.SOFT_EVICTION: mark.REQUESTED}}}
+"""What a user's `kubectl label` sends."""
+BARE_MARK: Document = {"metadata": {"labels": {f"bench.{keys.SOFT_EVICTION}": mark.REQUESTED}}}
+"""What the bare program sends: as much, but the operator, which runs meanwhile, is not concerned."""
+DELETE: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 30}
+
+
+def name(number: int) -> str:
+    """Return the name of a namespace's pod."""
+    return f"pod-{number}"
+
+
+def bystander(number: int, nodes: int) -> Document:
+    """Return a pod that nobody marks. On its node's network: simulated pods' addresses are left to the victims."""
+    return _pod(number, nodes, {}, {"hostNetwork": True})
+
+
+def victim(namespace: str, number: int, nodes: int, port: int) -> Document:
+    """Return a pod whose hint's path says which it is, so that one process can answer for all."""
+    hint = f"http://:{port}/{namespace}/{name(number)}"
+    return _pod(number, nodes, {keys.CHECKPOINT: "auto", keys.CHECKPOINT_HINT: hint}, {})
+
+
+def _pod(number: int, nodes: int, annotations: dict[str, str], more: Document) -> Document:
+    container = {
+        "name": "trainer",
+        "image": "registry.example/team-a/trainer:v1",
+        "env": [{"name": f"TRAINING_OPTION_{n:04}", "value": f"/data/shard-{n:04}"} for n in range(_VARIABLES)],
+    }
+    spec = {
+        # As a scheduler would have chosen: what it takes to choose is no part of what is measured.
+        "nodeName": f"kwok-{number % nodes}",
+        "containers": [container],
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "tolerations": [{"operator": "Exists"}],
+        **more,
+    }
+    labels = {"app.kubernetes.io/name": "trainer", "app.kubernetes.io/instance": f"trainer-{number % 100}"}
+    metadata = {"name": name(number), "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

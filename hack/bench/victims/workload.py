@@ -1,0 +1,97 @@
+"""One process that answers the hints of all victims, and knows when it heard each: simulated pods have no workload.
+
+It answers a hint with `saving`, and with `saved` when it is asked how far it is; `--answer saved` has it save at once. It
+listens on the loopback device only, on all of its addresses: those are what simulated pods are given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Mapping
+
+HEARD = "/heard/"
+"""`GET /heard/NAMESPACE` returns when each of the namespace's pods was first hinted, and forgets it."""
+ANSWERS = ("saving", "saved")
+_BACKLOG = 4096
+_SO_BINDTODEVICE = 25  # of Linux; Python's `socket` names it since 3.14
+
+
+class Workloads:
+    """What all victims were asked."""
+
+    def __init__(self, answer: str) -> None:
+        self._answer = answer
+        self._heard: dict[str, dict[str, float]] = {}
+        self._ids: dict[str, str] = {}
+
+    def answer(self, method: str, path: str, body: bytes) -> Mapping[str, object]:
+        """Return the document of one answer."""
+        if path.startswith(HEARD):
+            return self._heard.pop(path.removeprefix(HEARD), {})
+        namespace, _, name = path.removeprefix("/").partition("/")
+        if method == "POST":
+            self._heard.setdefault(namespace, {}).setdefault(name, time.time())
+            self._ids[path] = json.loads(body)["id"]
+        if path not in self._ids:
+            return {"state": "idle"}
+        if method == "POST" and self._answer != "saved":
+            return {"state": self._answer, "id": self._ids[path]}
+        return {"state": "saved", "id": self._ids.pop(path), "step": 1200, "path": f"/checkpoints/{name}/1200"}
+
+
+class Exchange(asyncio.Protocol):
+    """One request and its answer; the caller begins a new connection for each."""
+
+    def __init__(self, workloads: Workloads) -> None:
+        self._workloads = workloads
+        self._received = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what the answer is written to."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer once the request is there whole."""
+        self._received += data
+        head, end, body = self._received.partition(b"\r\n\r\n")
+        if not end or len(body) < _content_length(head) or self._transport is None:
+            return
+        method, path, _ = head.split(b" ", 2)
+        said = json.dumps(self._workloads.answer(method.decode(), path.decode(), body)).encode()
+        headers = (
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        )
+        self._transport.write(headers % len(said) + said)
+        self._transport.close()
+
+
+def _content_length(head: bytes) -> int:
+    lines = (line.partition(b":") for line in head.split(b"\r\n"))
+    return next((int(value) for key, _, value in lines if key.lower() == b"content-length"), 0)
+
+
+async def _serve(answer: str) -> None:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, b"lo")
+    listener.bind(("0.0.0.0", 0))  # noqa: S104 - of the loopback device
+    loop, workloads = asyncio.get_running_loop(), Workloads(answer)
+    server = await loop.create_server(lambda: Exchange(workloads), sock=listener, backlog=_BACKLOG)
+    print(listener.getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+def main() -> None:
+    """Write the port to standard output and answer until SIGTERM."""
+    parser = argparse.ArgumentParser("bench.victims.workload", description=__doc__)
+    parser.add_argument("--answer", choices=ANSWERS, default=ANSWERS[0])
+    asyncio.run(_serve(parser.parse_args().answer))
+
+
+if __name__ == "__main__":
+    main()
