@@ -49,6 +49,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "SoftEvictionUnreadable": ("Read", _WARNING),
     "SoftEvictionWithoutNotice": ("Delete", _WARNING),
     "GangDiverges": ("Read", _WARNING),
+    "WaitingForBudget": ("Wait", _WARNING),
     "WaitingForFinalizers": ("Wait", _WARNING),
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),

@@ -1,18 +1,20 @@
-"""One victim from TERMINATING on: the ledger, the condition, the DELETE, and the wait for whoever holds the object.
+"""One victim from TERMINATING on: the ledger, the condition, its end, and the wait for whoever holds the object.
 
-Whether it goes is decided before (`life`); what this process knows of the end may be lost at any instant.
+Whether it goes is decided before (`life`), how by `ending`; what this process knows of the end may be lost at any instant.
 """
 
 import logging
 from collections.abc import Callable
 
-from reprieve_policy import checkpoint
+from reprieve_policy import checkpoint, ending
+from reprieve_policy.ending import Way
 from reprieve_policy.eviction import Eviction
 from reprieve_policy.life import Decision
 from reprieve_runtime.api import ApiError
 
 from . import observe
 from .ending import Ending
+from .evicting import Evicting
 from .pods import Pod
 from .tools import Tools
 
@@ -34,7 +36,9 @@ class Departure:
         self._see = see
         self._written = written
         self._ending = Ending(tools)
-        self._deleted_version: str | None = None
+        self._evicting = Evicting(tools)
+        self._is_recorded = False
+        self._is_asked = False
 
     def is_stuck(self, pod: Pod | None) -> bool:
         """True where the victim is there long after its grace was over."""
@@ -42,33 +46,58 @@ class Departure:
 
     def looked(self) -> None:
         """Take note that the pod was read: should the DELETE not show in it, it is made again."""
-        self._deleted_version = None
+        self._is_asked = False
 
     async def proceed(self, pod: Pod, decision: Decision) -> float:
         """Bring the victim to its end; return the seconds until there is more to do, should nothing happen before."""
         state, resync = decision.eviction, self._tools.settings.resync_interval_seconds
         if pod.metadata.deletionTimestamp is not None:
             return await self._wait_for_end(pod, decision)
-        if pod.metadata.resourceVersion == self._deleted_version:
-            return resync  # Deleted, but the watch has not told yet.
+        if self._is_asked:
+            # The watch has not told yet; what it tells meanwhile (a status, the API server's condition) is older.
+            return resync
+        way = ending.decide(state, self._tools.policy.current, self._tools.clock.now())
         await self._record(pod, state)
-        marked = await self._write_end(pod, state)
-        self._see(marked)
-        self._written(pod, decision)
-        if await self._tools.effects.delete(marked, state):
-            self._tools.tally.deleted(marked, state)
-        self._deleted_version = marked.metadata.resourceVersion
+        pod = await self._write_end(pod, decision, way)
+        pause = await (self._evict(pod, state) if way is Way.EVICT else self._delete(pod, state))
+        if pause is not None:
+            return min(pause, resync)
+        self._is_asked = True
         return resync
 
-    async def _write_end(self, pod: Pod, state: Eviction) -> Pod:
-        """Write the state and the condition; only the condition where the pod has no room for the state."""
+    async def _delete(self, pod: Pod, state: Eviction) -> float | None:
+        if await self._tools.effects.delete(pod, state):
+            self._tools.tally.deleted(pod, state)
+        return None
+
+    async def _evict(self, pod: Pod, state: Eviction) -> float | None:
+        pause = await self._evicting.evict(pod, state)
+        if pause is None:
+            self._tools.tally.deleted(pod, state)
+        return pause
+
+    async def _write_end(self, pod: Pod, decision: Decision, way: Way) -> Pod:
+        """Write the state and, where the API server does not, the condition; whatever of it the pod does not show."""
+        state, announces = decision.eviction, way is Way.DELETE
+        is_written = self.unwritten is not None or observe.state_of(pod.metadata) == state
+        if is_written and not (announces and not observe.has_disruption_target(pod)):
+            return pod
+        pod = await self._write(pod, state, way)
+        self._see(pod)
+        self._written(pod, decision)
+        return pod
+
+    async def _write(self, pod: Pod, state: Eviction, way: Way) -> Pod:
+        effects, unwritten = self._tools.effects, self.unwritten
         try:
-            return await self._tools.effects.write_disruption(pod, state)
+            if way is Way.EVICT:
+                return await effects.write_state(pod, state, None, begins=False)
+            return await effects.write_disruption(pod, state if unwritten is None else None)
         except ApiError as error:
-            if error.status != NO_ROOM:
+            if error.status != NO_ROOM or unwritten is not None:
                 raise
         self.unwritten = state
-        return await self._tools.effects.write_disruption(pod, None)
+        return pod if way is Way.EVICT else await effects.write_disruption(pod, None)
 
     async def _wait_for_end(self, pod: Pod, decision: Decision) -> float:
         if decision.moves:
@@ -87,7 +116,7 @@ class Departure:
 
     async def _record(self, pod: Pod, state: Eviction) -> None:
         plan = observe.plan_of(pod, self._tools.policy.current)
-        if plan.requeue is checkpoint.Requeue.NEVER:
+        if self._is_recorded or plan.requeue is checkpoint.Requeue.NEVER:
             return
         try:
             await self._tools.ledger.record(pod, state, self._tools.clock.now())
@@ -96,3 +125,4 @@ class Departure:
             if error.status not in HOPELESS:
                 raise
             _log.error("ledger not written", extra={"pod": pod.metadata.key, "error": str(error)})
+        self._is_recorded = True

@@ -98,13 +98,7 @@ class Effects:
 
     async def delete(self, pod: Pod, state: Eviction) -> bool:
         """Delete this very pod with the grace that was chosen; `False` where somebody else was quicker."""
-        options = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "gracePeriodSeconds": state.grace_seconds,
-            "preconditions": {"uid": pod.metadata.uid},
-        }
-        path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
+        path, options = object_path("pods", pod.metadata.namespace, pod.metadata.name), _delete_options(pod, state)
         try:
             await self._call("delete", lambda: self._api.delete(path, options))
         except ApiError as error:
@@ -112,6 +106,20 @@ class Effects:
                 raise
             return False
         return True
+
+    async def evict(self, pod: Pod, state: Eviction) -> None:
+        """Delete this very pod as far as its disruption budget allows; the API server announces the disruption.
+
+        Raises `ApiError` 429 where the budget allows none now.
+        """
+        path = object_path("pods", pod.metadata.namespace, pod.metadata.name, "eviction")
+        document = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace},
+            "deleteOptions": _delete_options(pod, state),
+        }
+        await self._call("evict", lambda: self._api.command(path, document))
 
     async def let_go(self, metadata: VersionedMeta) -> Pod:
         """Remove our finalizer; the object may go as far as we are concerned."""
@@ -171,6 +179,15 @@ class Effects:
             raise
         self._metrics.api_calls.labels(verb, "ok").inc()
         return result
+
+
+def _delete_options(pod: Pod, state: Eviction) -> Body:
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": state.grace_seconds,
+        "preconditions": {"uid": pod.metadata.uid},
+    }
 
 
 def _state(state: Eviction) -> Body:

@@ -105,15 +105,14 @@ class Keeper:
             self._is_done = True
             return 0.0
         self._last, self.phase = state, state.phase
-        if state.phase is Phase.TERMINATING:
-            return await self._departure.proceed(pod, Decision(state))
-        answer = None if begins else self._workload.answer(pod, state)
+        is_leaving = state.phase is Phase.TERMINATING
+        answer = None if begins or is_leaving else self._workload.answer(pod, state)
         seen = observe.see(pod, state, answer, hint_was_lost=self._workload.asking.hint_was_lost)
         settings, now = self._tools.policy.current, self._tools.clock.now()
         if self._workload.is_owed_the_last_word(pod, state, seen):
             return self._workload.proceed(pod, state)
         decision = life.decide(state, seen, observe.plan_of(pod, settings, has_room=self._has_room), settings, now)
-        if decision.moves:
+        if decision.moves or is_leaving:
             pause = await self._follow(pod, decision, begins=begins)
             self._workload.asking.forget_answer(answer)
             return pause

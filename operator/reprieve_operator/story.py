@@ -51,6 +51,11 @@ def completed(state: Eviction) -> tuple[str, str]:
     return "SoftEvictionCompleted", f"the pod is gone; its checkpoint ended as {state.outcome or 'unknown'}"
 
 
+def waiting_for_budget(refusal: str, until: datetime) -> tuple[str, str]:
+    """Return the Event of a victim that may not be evicted yet, in the API server's words."""
+    return "WaitingForBudget", f"not evicted yet, at {_time(until)} at the latest: {refusal.rstrip('.')}"
+
+
 def waiting_for(finalizers: tuple[str, ...]) -> tuple[str, str]:
     """Return the Event of a victim whose containers have ended and that others hold."""
     names = ", ".join(quote(name) for name in finalizers)

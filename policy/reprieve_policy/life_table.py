@@ -97,7 +97,12 @@ TABLE: Mapping[Phase, Mapping[Observation, Move]] = {
         Observation.CONTAINERS_ENDED: Move(Phase.FINISHED, Outcome.SAVED),
         Observation.OBJECT_GONE: Move(Phase.GONE, Outcome.SAVED),
     },
-    Phase.TERMINATING: {Observation.OBJECT_GONE: Move(Phase.GONE)},
+    # Before the DELETE is out, something may still hold it up: a disruption budget, say.
+    Phase.TERMINATING: {
+        Observation.OBJECT_GONE: Move(Phase.GONE),
+        Observation.MARK_REMOVED: Move(Phase.CANCELLED, Outcome.CANCELLED),
+        Observation.CONTAINERS_ENDED: Move(Phase.FINISHED),
+    },
     Phase.GONE: {Observation.REPLACED: Move(Phase.REQUEUED)},
     Phase.REQUEUED: {},
     Phase.CANCELLED: {},

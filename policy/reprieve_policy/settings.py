@@ -27,6 +27,7 @@ _IMAGE = Matches(
 )
 
 WARN, REFUSE = "warn", "refuse"
+DELETE, EVICT = "delete", "evict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,8 @@ class PolicySettings:
     """No victim waits longer than this in all, whatever its annotations say."""
     near_completion_seconds: int = 300
     """A pod that will be complete within this is let finish; 0: it is not."""
+    end_with: str = DELETE
+    """How a victim is ended: `delete`, or `evict`, which honours PodDisruptionBudgets up to the ceiling."""
     unreachable_min_available: str = WARN
     """What a gang's minimum gets that its workload will never reach."""
     agent_image: str = "reprieve:0.1.0"
@@ -151,6 +154,7 @@ FIELDS: Mapping[str, Field] = {
     "gracePeriodCap": Field("grace_cap_seconds", _DURATION.parse),
     "ceiling": Field("ceiling_seconds", _DURATION.parse),
     "nearCompletion": Field("near_completion_seconds", _DURATION_OR_NONE.parse),
+    "endWith": Field("end_with", OneOf((DELETE, EVICT)).parse),
     "unreachableMinAvailable": Field("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
     "agentImage": Field("agent_image", _image_name),
     "gangGate": Field("gang_gate", koordinator.parse_boolean),

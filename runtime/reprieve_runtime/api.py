@@ -6,7 +6,7 @@ used: they decode whole objects, of which Reprieve reads a few fields.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -39,12 +39,21 @@ Params = Mapping[str, str]
 class ApiError(Exception):
     """The API server said no: `status` and `reason` as in its `Status`; 0 where it could not be reached."""
 
-    def __init__(self, status: int, reason: str, message: str, retry_after_seconds: int | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        retry_after_seconds: int | None = None,
+        causes: Sequence[tuple[str, str]] = (),
+    ) -> None:
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after_seconds = retry_after_seconds
+        self.causes = causes
+        """Each a word of the API's and a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +71,23 @@ class _ListMeta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Cause:
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Details:
+    causes: Sequence[_Cause] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Status:
+    status: str = ""
     reason: str = ""
     message: str = ""
     code: int = 0
+    details: _Details | None = None
 
 
 class _Page(msgspec.Struct):
@@ -193,6 +215,17 @@ class Api:
         """Delete one object; `body` is the DeleteOptions."""
         await self.request("DELETE", path, body=body)
 
+    async def command(self, path: str, body: object) -> None:
+        """Have something done that is answered with a `Status`; a failure in it counts, whatever the HTTP status.
+
+        Without this, the eviction of a pod with two disruption budgets would pass for one that worked: its refusal
+        comes as 201.
+        """
+        text = await self.request("POST", path, body=body)
+        status = msgspec.json.decode(text, type=_Status)
+        if status.status == "Failure":
+            raise _refusal(status, status.code)
+
     async def pages(
         self,
         path: str,
@@ -300,4 +333,10 @@ def _error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
     except msgspec.MsgspecError:
         status = _Status(reason=response.reason or "", message=text[:200].decode("utf-8", "replace"))
     retry_after = response.headers.get("Retry-After", "")
-    return ApiError(response.status, status.reason, status.message, int(retry_after) if retry_after.isdigit() else None)
+    return _refusal(status, response.status, int(retry_after) if retry_after.isdigit() else None)
+
+
+def _refusal(status: _Status, code: int, retry_after_seconds: int | None = None) -> ApiError:
+    causes = status.details.causes or () if status.details else ()
+    said = [(cause.reason, cause.message) for cause in causes]
+    return ApiError(code, status.reason, status.message, retry_after_seconds, said)

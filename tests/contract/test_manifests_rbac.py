@@ -59,6 +59,7 @@ CALLS = {
         # The watch, the sweep, effects.py.
         *everywhere("pods", "get list watch patch delete"),
         *everywhere("pods/status", "patch"),
+        *everywhere("pods/eviction", "create"),
         *everywhere("reprieve.dev/softevictions", "report"),
         # namespace_policies.py
         *everywhere("namespaces", "list watch"),

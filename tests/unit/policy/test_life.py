@@ -196,8 +196,18 @@ STORIES = {
         outcome=Outcome.CANCELLED,
     ),
     "a mark that is taken back after the DELETE changes nothing": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, UNMARKED)),
+        seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, replace(UNMARKED, is_being_deleted=True))),
         phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+    ),
+    "a mark that is taken back while a budget holds up the eviction spares the pod": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, UNMARKED)),
+        phases=(HINTED, Phase.SAVED, TERMINATING, Phase.CANCELLED),
+        outcome=Outcome.CANCELLED,
+    ),
+    "one that ends by itself while a budget holds up its eviction has finished as it was": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, ENDED)),
+        phases=(HINTED, Phase.SAVED, TERMINATING, Phase.FINISHED),
         outcome=Outcome.SAVED,
     ),
     "one that somebody else deletes is overtaken": Story(
@@ -538,9 +548,9 @@ LEADS_ON = {
     Observation.DEADLINE_UNANSWERED: ((Phase.HINTED,), "every other phase that waits was reached by an answer"),
     Observation.DEADLINE_ANSWERED: ((CHECKPOINTING, EXTENDED, DEFERRED), "one that is only hinted has not answered"),
     Observation.RELEASED: ((SETTLED, Phase.SAVED), "only of whom nothing more is to be heard waits for others"),
-    Observation.MARK_REMOVED: (BEFORE_DELETE, "a DELETE cannot be taken back"),
+    Observation.MARK_REMOVED: ((*BEFORE_DELETE, TERMINATING), "what is over is not taken back"),
     Observation.DELETED_BY_OTHERS: (BEFORE_DELETE, "afterwards it was us"),
-    Observation.CONTAINERS_ENDED: (BEFORE_DELETE, "afterwards that is what was asked for"),
+    Observation.CONTAINERS_ENDED: ((*BEFORE_DELETE, TERMINATING), "afterwards that is what was asked for"),
     Observation.OBJECT_GONE: ((*BEFORE_DELETE, Phase.TERMINATING), "it goes once"),
     Observation.REPLACED: ((Phase.GONE,), "a replacement comes after what it replaces"),
 }

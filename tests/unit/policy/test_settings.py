@@ -28,6 +28,7 @@ ALL = {
     "gracePeriodCap": "10s",
     "ceiling": "1h",
     "nearCompletion": "0s",
+    "endWith": "evict",
     "unreachableMinAvailable": "refuse",
     "gangGate": "true",
     "gangGateTimeout": "1m",
@@ -53,6 +54,7 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         grace_cap_seconds=30,
         ceiling_seconds=1800,
         near_completion_seconds=300,
+        end_with="delete",
         gang_gate=False,
         gang_gate_timeout_seconds=600,
     )
@@ -77,6 +79,7 @@ def test_every_field_can_be_set() -> None:
         grace_cap_seconds=10,
         ceiling_seconds=3600,
         near_completion_seconds=0,
+        end_with="evict",
         unreachable_min_available="refuse",
         gang_gate=True,
         gang_gate_timeout_seconds=60,

@@ -1,0 +1,143 @@
+"""Victims that are evicted, not deleted: a disruption budget is honoured, for as long as the victim's ceiling allows."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reprieve_testing.cluster import ClusterHandle, Program, wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+
+HELD = ["example.com/other"]
+
+
+@pytest.fixture
+def operator(cluster: ClusterHandle) -> Iterator[Program]:
+    cluster.set_policy(endWith="evict", ceiling="15s", checkpointTimeout="5s", maxDeferral="5s")
+    program = cluster.start_operator()
+    program.wait_leading()
+    yield program
+    program.stop()
+    cluster.set_policy()
+
+
+@pytest.fixture
+def namespace(cluster: ClusterHandle) -> Iterator[str]:
+    with cluster.namespace("budgets") as name:
+        yield name
+
+
+def budget(cluster: ClusterHandle, namespace: str, name: str, at_least: int, app: str = "db") -> None:
+    """Allow the pods of an app to become no fewer, and wait until somebody has counted them."""
+    spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": app}}}
+    metadata = {"name": name, "namespace": namespace}
+    cluster.kubectl.apply(
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    )
+
+    def is_counted() -> bool:
+        found = cluster.kubectl.get("pdb", name, "-n", namespace)
+        status = found.get("status", {})
+        is_seen = status.get("observedGeneration") == found["metadata"]["generation"]
+        return is_seen and status.get("currentHealthy", 0) > 0
+
+    wait_for("the budget is counted", is_counted, 60)
+
+
+def condition(pod: Any) -> Any:
+    return next((found for found in pod["status"]["conditions"] if found["type"] == "DisruptionTarget"), None)
+
+
+def state(pod: Any) -> Any:
+    return json.loads(pod["metadata"]["annotations"]["reprieve.dev/eviction"])
+
+
+def deleted(cluster: ClusterHandle, namespace: str, name: str) -> Any:
+    pod = cluster.pod(namespace, name)
+    return pod if pod and pod["metadata"].get("deletionTimestamp") else None
+
+
+def test_without_a_budget_one_eviction_announces_the_disruption_and_keeps_the_grace(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    cluster.create_pod(namespace, "free", grace_seconds=7, finalizers=HELD)
+    cluster.mark(namespace, "free")
+    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "free"))
+    assert condition(ended)["status"] == "True"
+    assert ended["metadata"]["deletionGracePeriodSeconds"] == 7
+    assert [entry.what for entry in cluster.audit(namespace, "free")] == ["patch", "create eviction"]
+
+
+def test_a_budget_is_waited_for_said_once_and_then_the_pod_goes(cluster: ClusterHandle, namespace: str) -> None:
+    for name in ("one", "two"):
+        cluster.create_pod(namespace, name, labels={"app": "db"}, finalizers=HELD)
+    budget(cluster, namespace, "db", at_least=2)
+    cluster.mark(namespace, "one")
+    wait_for("Event", lambda: "WaitingForBudget" in cluster.event_reasons(namespace, "one"))
+    waiting = cluster.wait_phase(namespace, "one", "terminating")
+    assert "deletionTimestamp" not in waiting["metadata"]
+    budget(cluster, namespace, "db", at_least=1)
+    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"))
+    assert condition(ended)["reason"] == "EvictionByEvictionAPI"
+    assert cluster.event_reasons(namespace, "one").count("WaitingForBudget") == 1
+    accepted = [entry for entry in cluster.audit(namespace, "one") if entry.status < 400]
+    assert [entry.what for entry in accepted] == ["patch", "create eviction"]
+    events = cluster.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
+    (note,) = [event["note"] for event in events if event["reason"] == "WaitingForBudget"]
+    assert "disruption budget db needs 2 healthy pods and has 2 currently" in note
+
+
+def test_beyond_the_ceiling_it_is_deleted_whatever_the_budget_says(cluster: ClusterHandle, namespace: str) -> None:
+    cluster.create_pod(namespace, "stubborn", labels={"app": "db"}, finalizers=HELD)
+    budget(cluster, namespace, "db", at_least=1)
+    cluster.mark(namespace, "stubborn")
+    ended = wait_for("the DELETE", lambda: deleted(cluster, namespace, "stubborn"), 40)
+    assert condition(ended)["reason"] == "PreemptionByReprieve"
+    writes = [entry.what for entry in cluster.audit(namespace, "stubborn") if entry.status < 400]
+    assert writes == ["patch", "patch status", "delete"]
+
+
+def test_a_pod_with_two_budgets_cannot_be_evicted_but_goes_at_the_ceiling(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    cluster.create_pod(namespace, "twice", labels={"app": "db"}, finalizers=HELD)
+    for name in ("db", "also"):
+        budget(cluster, namespace, name, at_least=0)
+    cluster.mark(namespace, "twice")
+    wait_for("Event", lambda: "WaitingForBudget" in cluster.event_reasons(namespace, "twice"))
+    wait_for("the DELETE", lambda: deleted(cluster, namespace, "twice"), 40)
+
+
+def test_a_mark_that_is_taken_back_while_a_budget_is_waited_for_spares_the_pod(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    cluster.create_pod(namespace, "spared", labels={"app": "db"})
+    budget(cluster, namespace, "db", at_least=1)
+    cluster.mark(namespace, "spared")
+    wait_for("Event", lambda: "WaitingForBudget" in cluster.event_reasons(namespace, "spared"))
+    cluster.kubectl.read("label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-")
+    wait_for("Event", lambda: "SoftEvictionCancelled" in cluster.event_reasons(namespace, "spared"))
+    pod = cluster.pod(namespace, "spared")
+    assert pod is not None
+    assert "deletionTimestamp" not in pod["metadata"]
+    assert state(pod)["outcome"] == "cancelled"
+
+
+def test_an_operator_that_was_killed_while_it_waited_for_a_budget_waits_on(
+    cluster: ClusterHandle, operator: Program, namespace: str
+) -> None:
+    for name in ("one", "two"):
+        cluster.create_pod(namespace, name, labels={"app": "db"}, finalizers=HELD)
+    budget(cluster, namespace, "db", at_least=2)
+    cluster.mark(namespace, "one")
+    before = state(cluster.wait_phase(namespace, "one", "terminating"))
+    second = cluster.start_operator()
+    operator.kill()
+    second.wait_leading()
+    budget(cluster, namespace, "db", at_least=1)
+    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"))
+    assert state(ended) == before
+    assert second.metric('reprieve_api_calls_total{outcome="ok",verb="evict"}') == 1
+    assert second.stop() == 0
