@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# One image for both programs and the command line. Not built by this repository's own commands, which need no container runtime: `docker build -t reprieve:0.1.0 .`
+# One image for all programs and the command line. Not built by this repository's own commands, which need no container runtime: `docker build -t reprieve:0.1.0 .`
 
 FROM python:3.13-slim-bookworm AS build
 RUN python -m venv /opt/reprieve
@@ -10,11 +10,13 @@ COPY runtime runtime
 COPY certs certs
 COPY webhooks webhooks
 COPY operator operator
+COPY agent agent
 COPY cli cli
 RUN /opt/reprieve/bin/pip install --no-cache-dir . \
  && /opt/reprieve/bin/pip uninstall --yes pip \
  && /opt/reprieve/bin/reprieve-webhooks --version \
  && /opt/reprieve/bin/reprieve-operator --version \
+ && /opt/reprieve/bin/reprieve-agent --version \
  && /opt/reprieve/bin/reprieve --version \
  && /opt/reprieve/bin/kubectl-reprieve --version
 

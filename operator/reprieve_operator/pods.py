@@ -7,7 +7,7 @@ A watch of thousands of victims must not hold thousands of whole pods.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reprieve_policy.objects import ObjectMeta
+from reprieve_policy.objects import Named, ObjectMeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,12 @@ class Versioned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSpec:
-    """How the pod wants to be ended, and where it runs."""
+    """How the pod wants to be ended, where it runs, and whether it has the agent."""
 
     terminationGracePeriodSeconds: int | None = None
     hostNetwork: bool | None = None
     nodeName: str = ""
+    initContainers: Sequence[Named] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

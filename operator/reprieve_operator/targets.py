@@ -10,6 +10,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from yarl import URL
 
+from reprieve_policy import agent
 from reprieve_policy.checkpoint import Hint, HttpHint
 
 from .pods import Pod
@@ -28,10 +29,11 @@ Target = HttpTarget
 
 def find(pod: Pod, hint: Hint, *, allow_loopback: bool) -> Target | str | None:
     """Return where this hint of this pod goes; a reason where it cannot; `None` where it is written to the annotation."""
-    if not isinstance(hint, HttpHint):
+    called = hint if isinstance(hint, HttpHint) else agent.endpoint(hint, pod.spec.initContainers)
+    if called is None:
         return None
     address = _own_address(pod, allow_loopback=allow_loopback)
-    return address if isinstance(address, str) else HttpTarget(_url(address, hint.port, hint.path))
+    return address if isinstance(address, str) else HttpTarget(_url(address, called.port, called.path))
 
 
 def _own_address(pod: Pod, *, allow_loopback: bool) -> IPv4Address | IPv6Address | str:

@@ -13,7 +13,7 @@ from reprieve_operator.line import Heard
 from reprieve_operator.pods import Pod
 from reprieve_operator.targets import HttpTarget
 from reprieve_policy import keys
-from reprieve_policy.checkpoint import HttpHint
+from reprieve_policy.checkpoint import FileHint, HttpHint, SignalHint
 from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
 from reprieve_policy.life_table import TABLE
 from reprieve_policy.namespace import NamespacePolicy
@@ -92,6 +92,19 @@ def test_loopback_is_called_where_nodes_are_simulated() -> None:
     target = targets.find(at("127.1.0.5", host="127.0.0.1"), HINT, allow_loopback=True)
     assert isinstance(target, HttpTarget)
     assert str(target.url) == "http://127.1.0.5:8080/checkpoint?x=%2F"
+
+
+@pytest.mark.parametrize("hint", [FileHint("/run/x/request"), SignalHint("USR1", "main")])
+def test_a_pods_agent_is_called_at_its_own_port_for_what_it_carries(hint: FileHint | SignalHint) -> None:
+    target = targets.find(at("10.244.1.7", initContainers=[{"name": "reprieve-agent"}]), hint, allow_loopback=False)
+    assert isinstance(target, HttpTarget)
+    assert str(target.url) == "http://10.244.1.7:10473/"
+
+
+def test_a_file_of_a_pod_without_the_agent_is_nowhere_to_be_called() -> None:
+    for containers in ([], [{"name": "init"}], None):
+        found = at("10.244.1.7", initContainers=containers)
+        assert targets.find(found, FileHint("/run/x/request"), allow_loopback=False) is None
 
 
 LEARNED = {

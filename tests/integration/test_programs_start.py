@@ -3,6 +3,7 @@
 What `reprieve-webhooks` says of bad settings is in `test_webhooks_program.py`.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,15 @@ def test_a_kubeconfig_that_names_no_cluster_ends_it_with_1(program: str, tmp_pat
     status, told = run(program, "--kubeconfig", str(empty))
     assert status == 1
     assert "cannot run" in told
+
+
+def test_the_agent_says_what_it_cannot_do_without(tmp_path: Path) -> None:
+    assert run("reprieve-agent", "--request", "/run/x/y")[0] == 2
+    assert run("reprieve-agent", "--request", "here", "--address", "127.0.0.1")[0] == 2
+    assert run("reprieve-agent", "--request", "/x", "--address", "127.0.0.1")[0] == 2
+    assert run("reprieve-agent", "--request", "/run/x/y", "--signal", "KILL", "--address", "127.0.0.1")[0] == 2
+    status, told = run("reprieve-agent", "--request", f"{tmp_path}/none/request", "--address", "127.0.0.1")
+    assert (status, json.loads(told)["message"]) == (1, "cannot start")
 
 
 def test_two_settings_that_contradict_each_other_are_both_named() -> None:

@@ -1,0 +1,106 @@
+"""What a request means: it is delivered at once, and from then on the answer is whatever the workload has written.
+
+That it was delivered is all that the agent says of itself: an acknowledgement is the workload's. What is known survives the
+agent in the request's file, so that one that is started again neither forgets a request nor delivers it twice.
+"""
+
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+
+from .exchange import Request, Response
+from .mailbox import Document, Mailbox
+from .signals import Signaller, UndeliverableError
+
+_MAX_ID = 256
+_IDLE: Document = {"state": "idle"}
+
+Log = Callable[..., None]
+
+
+class Desk:
+    """Takes requests in, and tells how far they are."""
+
+    def __init__(self, mailbox: Mailbox, signaller: Signaller | None, log: Log) -> None:
+        self._mailbox = mailbox
+        self._signaller = signaller
+        self._log = log
+        self._current: Document | None = self._recall()
+
+    def handle(self, request: Request) -> Response:
+        """Answer one HTTP request."""
+        return self._ask(request.body) if request.method == "POST" else self._look()
+
+    def _recall(self) -> Document | None:
+        """Return the request that was delivered before this process began."""
+        found = self._mailbox.read()
+        if found is None or not _is_request(found) or _is_cancelled(found):
+            return None
+        # Between the file and the signal, the process may have been killed.
+        is_delivered = self._signaller is None or self._mailbox.last_delivery() == _name(found)
+        return found if is_delivered else None
+
+    def _ask(self, body: bytes) -> Response:
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            return Response.refusal(HTTPStatus.BAD_REQUEST, "must be JSON")
+        if not isinstance(document, dict) or not _is_request(document):
+            return Response.refusal(HTTPStatus.BAD_REQUEST, "must be a request of version 1, with id and attempt")
+        if _is_cancelled(document):
+            return self._cancel(document)
+        if self._current is None or _name(self._current) != _name(document):
+            try:
+                self._deliver(document)
+            except UndeliverableError as error:
+                self._log("not delivered", id=document["id"], error=str(error))
+                return Response.refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        return self._look()
+
+    def _deliver(self, document: Document) -> None:
+        previous, self._current = self._current, None
+        if previous is None or previous["id"] != document["id"]:
+            self._mailbox.discard_answer()
+        self._mailbox.write(document)
+        pid = None
+        if self._signaller is not None:
+            pid = self._signaller.send()
+            self._mailbox.note_delivery(_name(document))
+        self._current = document
+        self._log("delivered", id=document["id"], attempt=document["attempt"], pid=pid)
+
+    def _cancel(self, document: Document) -> Response:
+        """Tell the workload that it may go on; a request that is not the current one is nobody's any more."""
+        if self._current is not None and self._current["id"] == document["id"]:
+            self._mailbox.write(document)
+            self._current = None
+            self._log("cancelled", id=document["id"])
+        return Response.json(_IDLE)
+
+    def _look(self) -> Response:
+        if self._current is None:
+            return Response.json(_IDLE)
+        answer = self._mailbox.read_answer()
+        delivered = Response.json({"state": "delivered", "id": self._current["id"]})
+        if answer is None:
+            return delivered
+        if answer.document is None:
+            # As it is, so that its author is told what is wrong with it.
+            return Response(HTTPStatus.OK, answer.text) if answer.is_settled else delivered
+        is_about = answer.document.get("id") in (None, self._current["id"])
+        return Response(HTTPStatus.OK, answer.text) if is_about else delivered
+
+
+def _is_request(document: Document) -> bool:
+    found, attempt = document.get("id"), document.get("attempt", 0)
+    is_named = isinstance(found, str) and 0 < len(found) <= _MAX_ID
+    return is_named and type(attempt) is int and (attempt > 0 or _is_cancelled(document))
+
+
+def _is_cancelled(document: Document) -> bool:
+    return document.get("cancelled") is True
+
+
+def _name(document: Document) -> str:
+    """Return what a delivery is known by: an attempt is delivered once."""
+    return json.dumps([document["id"], document["attempt"]])

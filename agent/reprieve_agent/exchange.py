@@ -1,0 +1,80 @@
+"""One HTTP exchange as bytes: no sockets, no clocks.
+
+Less than http.server does, on purpose: that costs 8 MB in every pod, waits for slow clients and speaks of itself. One
+request a connection, a body of a known length, and nothing of what it says is believed but the method, path and length.
+"""
+
+import json
+from http import HTTPStatus
+from typing import NamedTuple
+
+MAX_HEAD = 8 * 1024
+MAX_BODY = 16 * 1024
+_METHODS = ("GET", "POST")
+_END = b"\r\n\r\n"
+_MAX_LENGTH_DIGITS = 7
+
+
+class Request(NamedTuple):
+    """What was asked; `body` is empty where it is a GET."""
+
+    method: str
+    body: bytes
+
+
+class Response(NamedTuple):
+    """What is answered: JSON, or a sentence where something was wrong."""
+
+    status: HTTPStatus
+    body: bytes = b""
+
+    @classmethod
+    def json(cls, document: dict[str, object]) -> "Response":
+        """Return a 200 with a document."""
+        return cls(HTTPStatus.OK, json.dumps(document, separators=(",", ":")).encode())
+
+    @classmethod
+    def refusal(cls, status: HTTPStatus, sentence: str = "") -> "Response":
+        """Return an error with a sentence."""
+        return cls(status, json.dumps({"message": sentence or status.phrase.lower()}).encode())
+
+    def render(self) -> bytes:
+        """Return it as bytes for the wire."""
+        allow = "Allow: GET, POST\r\n" if self.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+        head = (
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n{allow}"
+            f"Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n"
+        )
+        return head.encode("ascii") + self.body
+
+
+def parse(received: bytes | bytearray) -> Request | Response | None:
+    """Return the request, what is answered to one that cannot be, or `None` where it is not all there yet."""
+    head, end, body = bytes(received).partition(_END)
+    if len(head) > MAX_HEAD:
+        return Response.refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+    if not end:
+        return None
+    first, *lines = head.split(b"\r\n")
+    words = first.split(b" ")
+    if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+        return Response.refusal(HTTPStatus.BAD_REQUEST)
+    method, path = words[0].decode("latin-1"), words[1]
+    if path != b"/":
+        return Response.refusal(HTTPStatus.NOT_FOUND)
+    if method not in _METHODS:
+        return Response.refusal(HTTPStatus.METHOD_NOT_ALLOWED)
+    return Request(method, b"") if method == "GET" else _with_body(lines, body)
+
+
+def _with_body(lines: list[bytes], body: bytes) -> Request | Response | None:
+    headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+    lengths = {value for name, value in headers if name == b"content-length"}
+    if any(name == b"transfer-encoding" for name, _ in headers) or not lengths:
+        return Response.refusal(HTTPStatus.LENGTH_REQUIRED)
+    length = lengths.pop()
+    if lengths or not length.isdigit():
+        return Response.refusal(HTTPStatus.BAD_REQUEST)
+    if len(length) > _MAX_LENGTH_DIGITS or int(length) > MAX_BODY:
+        return Response.refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return Request("POST", body[: int(length)]) if len(body) >= int(length) else None

@@ -1,0 +1,89 @@
+"""Clients of the agent that are slow, many, rude or gone: the next one is answered all the same."""
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from reprieve_agent import server
+from reprieve_agent.exchange import Request, Response
+from reprieve_testing.agent import Client, serving, until_closed
+
+IDLE = {"state": "idle"}
+
+
+def answer(request: Request) -> Response:
+    if request.body == b'"fail"':
+        raise OSError(28, "No space left on device")
+    return Response.json(IDLE)
+
+
+def sends(channel: socket.socket) -> bool:
+    try:
+        channel.sendall(b"x" * 4096)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with serving(answer) as started:
+        yield started
+
+
+def test_a_slow_client_delays_nobody(client: Client) -> None:
+    with client.connect(b"GET / HT") as slow:
+        assert client.call("GET") == (200, IDLE)
+        slow.sendall(b"TP/1.1\r\n\r\n")
+        assert until_closed(slow).endswith(b'{"state":"idle"}')
+
+
+def test_a_client_that_says_nothing_is_hung_up_on(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "DEADLINE_SECONDS", 0.2)
+    with client.connect() as silent:
+        assert until_closed(silent) == b""
+    assert client.call("GET") == (200, IDLE)
+
+
+def test_a_client_that_never_ends_is_cut_off(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "DEADLINE_SECONDS", 0.2)
+    with client.connect(b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n") as endless:
+        while sends(endless):
+            pass
+    assert client.call("GET") == (200, IDLE)
+
+
+def test_of_too_many_clients_the_oldest_goes(client: Client) -> None:
+    crowd = [client.connect(b"GET") for _ in range(2 * server.MAX_CONNECTIONS)]
+    assert client.call("GET") == (200, IDLE)
+    assert until_closed(crowd[0]) == b""
+    for each in crowd:
+        each.close()
+
+
+def test_a_client_that_resets_hurts_nobody(client: Client) -> None:
+    for received in (b"", b"GET / HTTP/1.1\r\n\r\n"):
+        rude = client.connect(received)
+        rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        rude.close()
+    assert client.call("GET") == (200, IDLE)
+
+
+def test_a_client_that_sends_on_after_its_answer_still_reads_it(client: Client) -> None:
+    with client.connect(b"PUT / HTTP/1.1\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20000) as eager:
+        assert until_closed(eager).startswith(b"HTTP/1.1 405 ")
+
+
+def test_a_volume_that_is_full_is_said_and_survived(client: Client) -> None:
+    assert client.call("POST", "fail") == (503, {"message": "No space left on device"})
+    assert client.call("GET") == (200, IDLE)
+
+
+def test_ipv6_is_listened_on_too() -> None:
+    try:
+        started = server.Server("::1", 0, answer)
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    started.close()

@@ -1,0 +1,205 @@
+"""Which process gets the signal, out of a pod's processes as /proc shows them; the process that gets it is a real one."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprieve_agent.desk import Desk
+from reprieve_agent.exchange import Request
+from reprieve_agent.mailbox import Mailbox
+from reprieve_agent.signals import Signaller, UndeliverableError
+
+PROGRAM = """
+import signal
+signal.signal(signal.SIGUSR1, lambda *_: print("told", flush=True))
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+FOLDER = "/run/reprieve"
+VOLUME = "/var/lib/kubelet/pods/uid/volumes/kubernetes.io~empty-dir/reprieve-agent"
+CATCHES_USR1 = "0000000000000200"
+NOTHING = "0000000000000000"
+
+
+@dataclass
+class Proc:
+    """A /proc in a folder."""
+
+    folder: Path
+
+    def add(
+        self,
+        pid: int | str,
+        mount: str | None,
+        *,
+        parent: int = 0,
+        started: int = 100,
+        catches: str = CATCHES_USR1,
+        blocks: str = NOTHING,
+        device: str = "0:50",
+        place: str = FOLDER,
+        comm: str = "python3",
+    ) -> None:
+        """Add a process that has the volume mounted as `mount` (its id in its mount namespace)."""
+        home = self.folder / str(pid)
+        home.mkdir()
+        fields = ["S", str(parent), *(["0"] * 17), str(started), "0"]
+        (home / "stat").write_text(f"{pid} ({comm}) {' '.join(fields)}\n")
+        rows = ["1 0 0:20 / / ro,relatime - overlay overlay ro"]
+        if mount is not None:
+            rows.append(f"{mount} 1 {device} {VOLUME} {place} rw - tmpfs tmpfs rw,size=1024k")
+        (home / "mountinfo").write_text("\n".join(rows) + "\n")
+        (home / "status").write_text(f"Name:\t{comm}\nSigBlk:\t{blocks}\nSigIgn:\t{NOTHING}\nSigCgt:\t{catches}\n")
+
+    def remove(self, pid: int) -> None:
+        for file in (self.folder / str(pid)).iterdir():
+            file.unlink()
+        (self.folder / str(pid)).rmdir()
+
+    @property
+    def signaller(self) -> Signaller:
+        return Signaller("USR1", FOLDER, self.folder)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    """Return a pod's: the sandbox, the agent, and a process of another container."""
+    found = Proc(tmp_path / "proc")
+    found.folder.mkdir()
+    (found.folder / "sys").mkdir()
+    found.add("self", "500")
+    found.add(1, None, started=1, comm="pause")
+    found.add(20, "500", started=20, comm="reprieve-agent")
+    found.add(30, None, started=30, comm="sh")
+    return found
+
+
+@pytest.fixture
+def target() -> "Iterator[subprocess.Popen[str]]":
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+def told(target: "subprocess.Popen[str]") -> str:
+    assert target.stdout is not None
+    return target.stdout.readline()
+
+
+def test_the_first_process_of_the_container_is_told(proc: Proc, target: "subprocess.Popen[str]") -> None:
+    proc.add(target.pid, "600", started=200, comm="a) S (b")
+    proc.add(target.pid + 1, "600", started=300, comm="kubectl-exec")
+    proc.add(target.pid + 2, "600", started=100, parent=target.pid, comm="worker")
+    assert proc.signaller.send() == target.pid
+    assert told(target) == "told\n"
+
+
+def test_a_program_that_waits_for_a_blocked_signal_is_told(proc: Proc, target: "subprocess.Popen[str]") -> None:
+    proc.add(target.pid, "600", catches=NOTHING, blocks=CATCHES_USR1)
+    assert proc.signaller.send() == target.pid
+
+
+def test_a_program_that_does_not_handle_the_signal_lives_on(proc: Proc, target: "subprocess.Popen[str]") -> None:
+    proc.add(target.pid, "600", catches="0000000000004002")
+    with pytest.raises(UndeliverableError, match="does not handle SIGUSR1"):
+        proc.signaller.send()
+    assert target.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("others", "says"),
+    [
+        ([], "no container"),
+        ([(40, {"device": "0:51"})], "no container"),
+        ([(40, {"place": "/elsewhere"})], "no container"),
+        ([(40, {"parent": 1})], "no container"),
+        ([(40, {}), (41, {"mount": "601"})], "more than one container"),
+        ([(1 << 29, {})], "cannot be held"),
+    ],
+    ids=[
+        "nobody mounts it",
+        "another volume is mounted there",
+        "it is mounted elsewhere",
+        "an orphan of it is left",
+        "two containers mount it",
+        "it is gone meanwhile",
+    ],
+)
+def test_nobody_is_told_where(proc: Proc, others: list[tuple[int, Any]], says: str) -> None:
+    for pid, process in others:
+        proc.add(pid, **{"mount": "600", **process})
+    with pytest.raises(UndeliverableError, match=says):
+        proc.signaller.send()
+
+
+def test_without_the_volume_nobody_is_looked_for(proc: Proc) -> None:
+    (proc.folder / "self" / "mountinfo").write_text("1 0 0:20 / / ro\nshort\n")
+    with pytest.raises(UndeliverableError, match="nothing is mounted at /run/reprieve"):
+        proc.signaller.send()
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_none(proc: Proc) -> None:
+    (proc.folder / "40").mkdir()
+    with pytest.raises(UndeliverableError, match="no container"):
+        proc.signaller.send()
+
+
+def a_desk(proc: Proc, box: Path) -> Desk:
+    return Desk(Mailbox(str(box / "request")), proc.signaller, lambda *_, **__: None)
+
+
+def ask(desk: Desk, attempt: int = 1) -> tuple[int, Any]:
+    body = json.dumps({"id": "uid-1", "attempt": attempt}).encode()
+    response = desk.handle(Request("POST", body))
+    return response.status.value, json.loads(response.body)
+
+
+def state(desk: Desk) -> str:
+    return str(json.loads(desk.handle(Request("GET", b"")).body)["state"])
+
+
+def test_the_request_is_there_before_the_signal_and_each_attempt_is_one_signal(
+    proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    proc.add(target.pid, "600")
+    desk = a_desk(proc, tmp_path)
+    assert ask(desk) == ask(desk) == ask(a_desk(proc, tmp_path)) == (200, {"state": "delivered", "id": "uid-1"})
+    assert json.loads((tmp_path / "request").read_text())["id"] == "uid-1"
+    assert told(target) == "told\n"
+    assert ask(desk, 2)[0] == 200
+    assert told(target) == "told\n"
+    target.kill()
+    assert target.communicate()[0] == ""
+
+
+def test_a_signal_that_nobody_got_is_said_and_tried_again(
+    proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    desk = a_desk(proc, tmp_path)
+    assert ask(desk) == (503, {"message": "no container with the volume at /run/reprieve runs"})
+    assert state(desk) == state(a_desk(proc, tmp_path)) == "idle"
+    proc.add(target.pid, "600")
+    assert ask(desk)[0] == 200
+    assert told(target) == "told\n"
+    assert state(a_desk(proc, tmp_path)) == "delivered"
+
+
+def test_an_agent_that_was_killed_before_the_signal_knows_of_no_delivery(
+    proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    proc.add(target.pid, "600")
+    (tmp_path / "request").write_text('{"id":"uid-1","attempt":2}')
+    (tmp_path / ".request.delivered").write_text('["uid-1", 1]\n')
+    desk = a_desk(proc, tmp_path)
+    assert state(desk) == "idle"
+    assert ask(desk, 2)[0] == 200
+    assert told(target) == "told\n"
