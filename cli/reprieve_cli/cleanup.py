@@ -4,18 +4,18 @@ Marks and states of victims, our finalizer, gang gates, and the ledgers on owner
 its checkpoint annotations) is its author's, and what a replacement was told on its way is its own: both stay.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
 
 from reprieve_policy import keys, timestamp
-from reprieve_policy.ledger import OWNERS
 from reprieve_policy.objects import ObjectMeta, annotations_of, labels_of
-from reprieve_runtime.api import STRATEGIC_MERGE_PATCH, Api, ApiError, PartialObject
+from reprieve_policy.owners import OWNERS
+from reprieve_runtime.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Api, ApiError, PartialObject
 from reprieve_runtime.lease import Lease
 from reprieve_runtime.paths import object_path
 
@@ -28,6 +28,15 @@ _SKEW = timedelta(seconds=30)
 """What this machine's clock may be off by from the operator's."""
 
 Patch = dict[str, Any]
+
+
+class _Trace(NamedTuple):
+    """What is left on one object: where it is, what it is called, what takes it away."""
+
+    path: str
+    name: str
+    patch: Patch
+    content_type: str
 
 
 @click.command(short_help="Remove every trace before uninstalling.")
@@ -84,8 +93,8 @@ async def _clean(api: Api, *, target: Target, lease: str, is_dry_run: bool, forc
     failures = 0
     # Shown on a terminal only.
     with Console(stderr=True).status("looking at pods and their owners"):
-        async for path, name, patch in _traces(api, target.namespace):
-            failures += not await _remove(api, path, name, patch, is_dry_run=is_dry_run)
+        async for trace in _traces(api, target.namespace):
+            failures += not await _remove(api, trace, is_dry_run=is_dry_run)
     return int(failures > 0)
 
 
@@ -104,39 +113,43 @@ async def _holder(api: Api, lease: str) -> str:
     return spec.holderIdentity if datetime.now(UTC) < until else ""
 
 
-async def _traces(api: Api, namespace: str | None) -> AsyncIterator[tuple[str, str, Patch]]:
+async def _traces(api: Api, namespace: str | None) -> AsyncIterator[_Trace]:
     async for page, _ in api.pages(object_path("pods", namespace), PartialObject, metadata_only=True):
         for pod in page:
             patch = build_pod_patch(pod.metadata)
             if patch is not None:
-                yield _path("pods", pod.metadata), _name("pod", pod.metadata), patch
+                yield _trace("pods", "pod", pod.metadata, patch)
     for kind, owner in OWNERS.items():
-        path, params = object_path(owner.resource, namespace), {"labelSelector": keys.LEDGER}
-        async for page, _ in api.pages(path, PartialObject, params=params, metadata_only=True):
+        async for found in _owners(api, object_path(owner.resource, namespace)):
+            yield _trace(owner.resource, kind, found.metadata, build_owner_patch(found.metadata))
+
+
+async def _owners(api: Api, path: str) -> AsyncIterator[PartialObject]:
+    """Yield those with a ledger; none of a kind that the cluster does not have."""
+    try:
+        async for page, _ in api.pages(path, PartialObject, params={"labelSelector": keys.LEDGER}, metadata_only=True):
             for found in page:
-                yield (
-                    _path(owner.resource, found.metadata),
-                    _name(kind, found.metadata),
-                    build_owner_patch(found.metadata),
-                )
+                yield found
+    except ApiError as error:
+        if error.status != _NOT_FOUND:
+            raise
 
 
-async def _remove(api: Api, path: str, name: str, patch: Mapping[str, Any], *, is_dry_run: bool) -> bool:
+async def _remove(api: Api, trace: _Trace, *, is_dry_run: bool) -> bool:
     try:
         params = {"dryRun": "All"} if is_dry_run else None
-        await api.patch(path, patch, dict, content_type=STRATEGIC_MERGE_PATCH, params=params)
+        await api.patch(trace.path, trace.patch, dict, content_type=trace.content_type, params=params)
     except ApiError as error:
         if error.status == _NOT_FOUND:
             return True
-        click.echo(f"{name}: {describe(error)}", err=True)
+        click.echo(f"{trace.name}: {describe(error)}", err=True)
         return False
-    click.echo(f"{name} cleaned{' (dry run)' if is_dry_run else ''}")
+    click.echo(f"{trace.name} cleaned{' (dry run)' if is_dry_run else ''}")
     return True
 
 
-def _path(resource: str, metadata: ObjectMeta) -> str:
-    return object_path(resource, metadata.namespace, metadata.name)
-
-
-def _name(kind: str, metadata: ObjectMeta) -> str:
-    return f"{metadata.namespace}/{kind.lower()}/{metadata.name}"
+def _trace(resource: str, kind: str, metadata: ObjectMeta, patch: Patch) -> _Trace:
+    path = object_path(resource, metadata.namespace, metadata.name)
+    # A custom resource takes no strategic merge patch, and an owner needs none.
+    content_type = STRATEGIC_MERGE_PATCH if resource == "pods" else MERGE_PATCH
+    return _Trace(path, f"{metadata.namespace}/{kind.lower()}/{metadata.name}", patch, content_type)

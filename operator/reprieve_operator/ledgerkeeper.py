@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reprieve_policy import keys, ledger
+from reprieve_policy import keys, ledger, owners
 from reprieve_policy.eviction import Eviction
-from reprieve_policy.objects import annotations_of, controller_of, labels_of
+from reprieve_policy.objects import OwnerReference, annotations_of, controller_of, labels_of
+from reprieve_runtime import lineage
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 
@@ -38,23 +39,33 @@ class LedgerKeeper:
         Raises `ApiError`; 409: somebody else changed the owner, try again.
         """
         reference = controller_of(pod.metadata)
-        if reference is None or reference.kind not in ledger.OWNERS:
+        if reference is None or owners.owner_of(reference) is None:
             return
-        kind = ledger.OWNERS[reference.kind]
-        if not reference.apiVersion.startswith(f"{kind.group}/"):
-            return
-        path = object_path(kind.resource, pod.metadata.namespace, reference.name)
+        keeper = await self._find_keeper(pod, reference)
+        row = owners.owner_of(keeper)
+        assert row is not None
+        path = object_path(row.resource, pod.metadata.namespace, keeper.name)
         owner = await self._read(path)
-        if owner is None or owner.metadata.uid != reference.uid:
-            _log.info("owner is gone", extra={"pod": pod.metadata.key, "owner": reference.name})
+        if owner is None or owner.metadata.uid != keeper.uid:
+            _log.info("owner is gone", extra={"pod": pod.metadata.key, "owner": keeper.name})
             return
         text = annotations_of(owner.metadata).get(keys.LEDGER, "")
         before = ledger.parse(text)
-        after = ledger.record(before, ledger.slot_of(pod.metadata, reference), state, pod.metadata, now)
+        slot = ledger.slot_of(pod.metadata, reference, keeper)
+        after = ledger.record(before, slot, state, pod.metadata, now)
         if after == before and keys.LEDGER in labels_of(owner.metadata):
             return
         changes = {"annotations": {keys.LEDGER: ledger.render(after)}, "labels": {keys.LEDGER: _LABEL}}
         await self._patch(path, owner.metadata, changes)
+
+    async def _find_keeper(self, pod: Pod, reference: OwnerReference) -> OwnerReference:
+        """Return the pod's controller, or the whole that this is a part of."""
+
+        async def look_up(resource: str, name: str) -> VersionedMeta | None:
+            found = await self._read(object_path(resource, pod.metadata.namespace, name))
+            return None if found is None else found.metadata
+
+        return await lineage.find_whole(reference, look_up) or reference
 
     async def _read(self, path: str) -> _Owner | None:
         try:

@@ -7,10 +7,10 @@ for it; PriorityClasses get the toleration's other half; marked pods get the lab
 from collections.abc import Iterator
 
 from . import facts as known
-from . import gate, keys, ledger, mark, sidecar, stamps, toleration
+from . import gate, keys, mark, sidecar, stamps, toleration
 from .facts import Facts
 from .namespace import OFF
-from .objects import Resource, annotations_of, controller_of, labels_of, pod_views
+from .objects import Resource, annotations_of, labels_of, pod_views
 from .toleration import Toleration
 from .verdict import Change, Entry, Gate
 
@@ -38,10 +38,8 @@ def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change | Gate | Entry]
     for key, value in by_setting.items():
         if value is not None and key not in view.labels:
             yield Change("labels", key, str(value).lower())
-    owner = controller_of(pod.metadata)
-    inherited = facts.owner_ledger.get(ledger.slot_of(pod.metadata, owner)) if owner else None
-    if inherited is not None:
-        yield from stamps.decide_stamps(inherited, view, facts.settings)
+    if facts.inherited is not None:
+        yield from stamps.decide_stamps(facts.inherited, view, facts.settings)
     yield from gate.decide_gate(pod, facts)
     yield from sidecar.decide_sidecar(pod, facts)
 

@@ -32,8 +32,8 @@ class Facts:
     """Koordinator's, where they are installed."""
     lacking: frozenset[Right] = frozenset()
     """Of the rights that the object needs (`rights.needed`), those that whoever asks does not have."""
-    owner_ledger: ledger.Ledger = field(default_factory=dict)
-    """Of the controller that makes this pod; empty where it has none."""
+    inherited: ledger.Entry | None = None
+    """What the pod's owner keeps for this very pod; `None` where it replaces nobody."""
     gang: Traits | None = None
     """What the living members of this pod's gang say; `None` where there are none, or nobody knows."""
     policy_config_map: tuple[str, str] = ("reprieve-system", "reprieve-policy")

@@ -2,7 +2,7 @@
 
 The operator writes the ledger to the owner's metadata (never its template) before the DELETE; the webhook reads it when
 the owner's next pod is created. One slot for each pod that can be told from its siblings: a completion index of a Job,
-a pod name of a StatefulSet; otherwise one slot for the whole owner.
+a pod name of a StatefulSet; otherwise one slot for the whole owner. Whose metadata that is, `owners` says.
 """
 
 import json
@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from . import keys, timestamp
 from . import text as texts
@@ -41,30 +40,20 @@ class Entry:
 Ledger = Mapping[str, Entry]
 
 
-class Owner(NamedTuple):
-    """A kind of controller: its API group, and the resource under which it is served."""
-
-    group: str
-    resource: str
-
-
-OWNERS: Mapping[str, Owner] = {
-    "Job": Owner("batch", "jobs"),
-    "StatefulSet": Owner("apps", "statefulsets"),
-    "ReplicaSet": Owner("apps", "replicasets"),
-}
-"""By kind, the controllers that replace their pods and whose metadata holds a ledger."""
-
-
-def slot_of(metadata: ObjectMeta, owner: OwnerReference) -> str:
-    """Return the slot of a pod of `owner`."""
+def slot_of(metadata: ObjectMeta, owner: OwnerReference, keeper: OwnerReference) -> str:
+    """Return the slot of a pod of `owner` in the ledger of `keeper`: its owner, or the whole that this is a part of."""
     if owner.kind == "StatefulSet":
         return metadata.name or SHARED_SLOT
     if owner.kind == "Job":
-        labelled = labels_of(metadata).get(keys.COMPLETION_INDEX, "")
-        index = annotations_of(metadata).get(keys.COMPLETION_INDEX, labelled)
-        return index if _INDEX.fullmatch(index) else SHARED_SLOT
+        own = _completion_index(metadata)
+        return own if keeper == owner else f"{owner.name}/{own}"
     return SHARED_SLOT
+
+
+def _completion_index(metadata: ObjectMeta) -> str:
+    labelled = labels_of(metadata).get(keys.COMPLETION_INDEX, "")
+    index = annotations_of(metadata).get(keys.COMPLETION_INDEX, labelled)
+    return index if _INDEX.fullmatch(index) else SHARED_SLOT
 
 
 def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, now: datetime) -> Ledger:
@@ -77,7 +66,7 @@ def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, 
         preempted_count=1 if before is None else min(before.preempted_count + 1, _MAX_COUNT),
         first_submitted_at=before.first_submitted_at if before else _submitted_at(metadata, now),
         # A slot of its own has one pod at a time.
-        eviction_ids=(*known, eviction.eviction_id)[-(_MAX_IDS if slot == SHARED_SLOT else 1) :],
+        eviction_ids=(*known, eviction.eviction_id)[-(_MAX_IDS if _is_shared(slot) else 1) :],
         # A failed checkpoint does not take back an earlier one that was acknowledged.
         checkpoint=eviction.checkpoint or (before.checkpoint if before else None),
     )
@@ -101,6 +90,10 @@ def parse(text: str) -> Ledger:
         return {}
     entries = {slot: _from_document(value) for slot, value in slots.items() if texts.is_clean(slot)}
     return {slot: entry for slot, entry in entries.items() if entry is not None}
+
+
+def _is_shared(slot: str) -> bool:
+    return slot == SHARED_SLOT or slot.endswith("/")
 
 
 def _newest(ledger: Ledger) -> Ledger:

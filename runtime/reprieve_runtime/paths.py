@@ -19,6 +19,8 @@ _GROUPS: Mapping[str, str] = {
     "statefulsets": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
     "deployments": "/apis/apps/v1",
+    "jobsets": "/apis/jobset.x-k8s.io/v1alpha2",
+    "leaderworkersets": "/apis/leaderworkerset.x-k8s.io/v1",
     "mutatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
     "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
 }

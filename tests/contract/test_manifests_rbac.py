@@ -32,13 +32,15 @@ def at_home(resource: str, verbs: str, name: str = "") -> set[Right]:
 
 CALLS = {
     "reprieve-webhooks": {
-        # cache.py: three watches and two look-ups of what a watch has not seen yet; ledgers as metadata.
+        # cache.py: two watches and look-ups of what a watch has not seen yet; inheritance.py: ledgers as metadata.
         *everywhere("namespaces", "get list watch"),
         *everywhere("scheduling.k8s.io/priorityclasses", "get list watch"),
         # gate_facts.py looks one up where the gang gate asks what it makes.
         *everywhere("batch/jobs", "get list watch"),
         *everywhere("apps/statefulsets", "get list watch"),
         *everywhere("apps/replicasets", "get list watch"),
+        *everywhere("jobset.x-k8s.io/jobsets", "list watch"),
+        *everywhere("leaderworkerset.x-k8s.io/leaderworkersets", "list watch"),
         *at_home("coordination.k8s.io/leases", "list watch", WEBHOOKS.operator_lease),
         # quotas.py, rights.py
         *everywhere("scheduling.sigs.k8s.io/elasticquotas", "list watch"),
@@ -67,6 +69,8 @@ CALLS = {
         *everywhere("batch/jobs", "get patch"),
         *everywhere("apps/statefulsets", "get patch"),
         *everywhere("apps/replicasets", "get patch"),
+        *everywhere("jobset.x-k8s.io/jobsets", "get patch"),
+        *everywhere("leaderworkerset.x-k8s.io/leaderworkersets", "get patch"),
         # gang_census.py, pod_groups.py
         *everywhere("scheduling.k8s.io/priorityclasses", "list"),
         *everywhere("scheduling.k8s.io/podgroups", "list"),

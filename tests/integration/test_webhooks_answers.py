@@ -110,7 +110,7 @@ async def test_the_patch_applies_where(server: RunningServer, case: Case):
 
 async def test_a_replacement_gets_several_annotations_though_it_had_none(server: RunningServer):
     entry = _ledger_entry()
-    server.source.facts = Facts(owner_ledger={"": entry})
+    server.source.facts = Facts(inherited=entry)
     pod = a_pod()
     pod["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
@@ -146,7 +146,7 @@ def a_replacement(**container: Any) -> Document:
 
 @pytest.mark.parametrize(("container", "names"), ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 async def test_the_environment_is_filled_in_where(server: RunningServer, container: Document, names: list[str]):
-    server.source.facts = Facts(owner_ledger={"": _ledger_entry()})
+    server.source.facts = Facts(inherited=_ledger_entry())
     pod = a_replacement(**container)
 
     filled = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
@@ -159,7 +159,7 @@ async def test_the_environment_is_filled_in_where(server: RunningServer, contain
 
 
 async def test_what_is_filled_in_once_is_not_filled_in_again(server: RunningServer):
-    server.source.facts = Facts(owner_ledger={"": _ledger_entry()})
+    server.source.facts = Facts(inherited=_ledger_entry())
     pod = a_replacement()
     once = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
 

@@ -263,6 +263,8 @@ async def test_the_age_of_facts_is_a_metric_that_names_no_object(tmp_path: Path)
             "jobs",
             "statefulsets",
             "replicasets",
+            "jobsets",
+            "leaderworkersets",
         ]
         assert [name for name, _, _ in shown] == [
             f'reprieve_facts_age_seconds{{collection="{name}"}}' for name in collections

@@ -59,3 +59,14 @@ def test_one_that_is_larger_than_all_the_room_is_not_kept() -> None:
     assert of(ledgers, "train") == {}
     keep(an_owner("train"))
     assert of(ledgers, "train")
+
+
+def test_a_namespace_has_a_whole_as_long_as_its_ledger_is_kept() -> None:
+    ledgers = Ledgers(max_characters=ROOM)
+    ledgers.keeper_of("Job")(an_owner("train"))
+    assert not ledgers.has_wholes("team-a")
+    ledgers.keeper_of("JobSet")(an_owner("set"))
+    assert ledgers.has_wholes("team-a")
+    assert not ledgers.has_wholes("team-b")
+    ledgers.keeper_of("Job")(an_owner("train"))
+    assert not ledgers.has_wholes("team-a")

@@ -13,27 +13,24 @@ from typing import Any
 
 from reprieve_policy import controllers, defence, gang, gate, namespace, rights
 from reprieve_policy.facts import Facts
-from reprieve_policy.keys import LEDGER
-from reprieve_policy.ledger import OWNERS, Ledger
 from reprieve_policy.namespace import OFF, NamespacePolicy
-from reprieve_policy.objects import Resource, annotations_of, controller_of, labels_of, pod_views
+from reprieve_policy.objects import Resource, annotations_of, labels_of, pod_views
 from reprieve_policy.template_kinds import TemplateKinds
 from reprieve_policy.traits import Traits
-from reprieve_runtime.api import Api, ApiError, PartialObject
+from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.policy_map import PolicyMap
 from reprieve_runtime.reflector import Reflector
 
 from .gangs import Gangs
 from .gate_facts import ALONE, GateFacts
-from .ledgers import Ledgers
+from .inheritance import Inheritance
 from .lookups import Lookups
 from .questions import TooManyQuestionsError
 from .quotas import ElasticQuotas
 from .review import Request
 from .rights import Rights
 
-_NO_LEDGER: Ledger = {}
 _MOST_READ = 8
 """PriorityClasses, for one object: its own, what that is defended with, and some that were made with it."""
 
@@ -80,18 +77,8 @@ class ClusterFacts:
         self._policy = PolicyMap(api, own_namespace, config_map, on_change=show_policy)
         self._rights = Rights(api, timeout_seconds=lookup_timeout_seconds)
         self._quotas = ElasticQuotas(api)
-        self._ledgers = Ledgers()
         self._gangs = Gangs(api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup)
-        self._owners = {
-            owner.resource: Reflector(
-                api,
-                object_path(owner.resource),
-                PartialObject,
-                self._ledgers.keeper_of(kind),
-                params={"labelSelector": f"{LEDGER}=true"},
-            )
-            for kind, owner in OWNERS.items()
-        }
+        self._inheritance = Inheritance(api, lookup_timeout_seconds=lookup_timeout_seconds)
         self._is_complete = False
         self._gate = GateFacts(api, own_namespace, operator_lease, lookup_timeout_seconds=lookup_timeout_seconds)
 
@@ -129,12 +116,13 @@ class ClusterFacts:
         unknown = self._unknown_priority_classes(resource)
         settings = self._policy.current
         operator_is_there = self._gate.operator_is_there
+        is_new = request.operation == "CREATE"
         may_wait = operator_is_there and gate.may_wait(resource, settings)
         facts = Facts(
             settings=settings,
             namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
             priority_classes=await self._look_up_priority_classes(unknown) if unknown else self._by_name,
-            owner_ledger=self._ledger_for(request.namespace, resource),
+            inherited=await self._inheritance.of(resource, request.namespace) if is_new else None,
             policy_config_map=self._policy_config_map,
             operator_is_there=operator_is_there,
             made_together=await self._gate.count_made_together(resource, request.namespace) if may_wait else ALONE,
@@ -215,10 +203,6 @@ class ClusterFacts:
         except TooManyQuestionsError:
             return None
 
-    def _ledger_for(self, in_namespace: str, resource: Resource) -> Ledger:
-        owner = controller_of(resource.metadata) if resource.kind == "Pod" else None
-        return _NO_LEDGER if owner is None else self._ledgers.of(owner, in_namespace)
-
     def _reflectors(self) -> Mapping[str, Reflector[Any, Any]]:
         return {
             "namespaces": self._namespaces,
@@ -226,7 +210,7 @@ class ClusterFacts:
             "policy": self._policy.reflector,
             "lease": self._gate.reflector,
             "elasticquotas": self._quotas.reflector,
-            **self._owners,
+            **self._inheritance.reflectors,
         }
 
 

@@ -2,8 +2,7 @@
 
 import logging
 
-from reprieve_policy import gate
-from reprieve_policy.ledger import OWNERS
+from reprieve_policy import gate, owners
 from reprieve_policy.objects import Resource, controller_of
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.lease import Lease
@@ -45,8 +44,8 @@ class GateFacts:
     async def count_made_together(self, pod: Resource, namespace: str) -> int:
         """Return how many pods the owner of `pod` makes at once."""
         owner = controller_of(pod.metadata)
-        kind = OWNERS.get(owner.kind) if owner is not None else None
-        if owner is None or kind is None or not owner.apiVersion.startswith(f"{kind.group}/"):
+        kind = owners.owner_of(owner)
+        if owner is None or kind is None or kind.is_whole:
             return ALONE
         try:
             lookups = self._stateful_sets if owner.kind == "StatefulSet" else self._owners

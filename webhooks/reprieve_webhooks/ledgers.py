@@ -4,6 +4,7 @@ Whoever may edit a Job may fill its ledger with a quarter of a megabyte, and mak
 they would end every webhook by its memory limit, and objects would be admitted unchecked.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from reprieve_policy import ledger
 from reprieve_policy.keys import LEDGER
 from reprieve_policy.ledger import Ledger
 from reprieve_policy.objects import OwnerReference, annotations_of
+from reprieve_policy.owners import OWNERS
 from reprieve_runtime.api import PartialObject
 
 MAX_CHARACTERS = 32 * 1024 * 1024
@@ -35,6 +37,7 @@ class Ledgers:
         self._max_characters = max_characters
         self._characters = 0
         self._kept: dict[_Key, _Kept] = {}
+        self._wholes: Counter[str] = Counter()
 
     def keeper_of(self, kind: str) -> Callable[[PartialObject], None]:
         """Return what takes in the owners of one kind, as a watch has them."""
@@ -51,10 +54,15 @@ class Ledgers:
         known = self._kept.get((owner.kind, in_namespace, owner.name))
         return _NO_LEDGER if known is None or known.uid != owner.uid else ledger.parse(known.text)
 
+    def has_wholes(self, namespace: str) -> bool:
+        """True where a ledger of this namespace is kept by what makes controllers."""
+        return self._wholes[namespace] > 0
+
     def _keep(self, key: _Key, kept: _Kept) -> None:
         self._forget(key)
         self._kept[key] = kept
         self._characters += len(kept.text) + OVERHEAD
+        self._wholes[key[1]] += OWNERS[key[0]].is_whole
         while self._characters > self._max_characters:
             self._forget(next(iter(self._kept)))
 
@@ -62,3 +70,4 @@ class Ledgers:
         before = self._kept.pop(key, None)
         if before is not None:
             self._characters -= len(before.text) + OVERHEAD
+            self._wholes[key[1]] -= OWNERS[key[0]].is_whole

@@ -168,7 +168,7 @@ def facts(chance: Random) -> Facts:
     return Facts(
         namespace=policy,
         priority_classes=dict(zip(("low", "10"), known, strict=True)),
-        owner_ledger=slots,
+        inherited=slots.get(""),
         quotas=quotas(chance),
         lacking=chance.choice([frozenset(), frozenset({CLAIM_NON_PREEMPTIBLE})]),
         settings=chance.choice([settings.PolicySettings(), settings.PolicySettings(quota_fit="refuse")]),

@@ -8,7 +8,7 @@ from reprieve_policy import keys
 from reprieve_policy.defaults import decide_defaults
 from reprieve_policy.eviction import Checkpoint
 from reprieve_policy.facts import Facts
-from reprieve_policy.ledger import SHARED_SLOT, Entry
+from reprieve_policy.ledger import Entry
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.objects import Resource
 from reprieve_policy.settings import PolicySettings
@@ -67,22 +67,8 @@ CASES = {
         resource=A_POD.labelled(keys.PREEMPTIBLE, "false").labelled(keys.CAN_PREEMPT, "true").build(),
         facts=KOORDINATOR_DEFAULTS,
     ),
-    "a replacement inherits what its predecessor left on the owner": Case(
-        resource=A_POD.owned_by("ReplicaSet").build(),
-        facts=Facts(owner_ledger={SHARED_SLOT: PREEMPTED_TWICE}),
-        annotations=STAMPS,
-    ),
-    "a replacement inherits by its completion index": Case(
-        resource=A_POD.owned_by("Job").annotated(keys.COMPLETION_INDEX, "7").build(),
-        facts=Facts(owner_ledger={"7": PREEMPTED_TWICE}),
-        annotations=STAMPS,
-    ),
-    "a replacement does not inherit from another index": Case(
-        resource=A_POD.owned_by("Job").annotated(keys.COMPLETION_INDEX, "8").build(),
-        facts=Facts(owner_ledger={"7": PREEMPTED_TWICE}),
-    ),
-    "a pod without a controller inherits nothing": Case(
-        resource=A_POD.build(), facts=Facts(owner_ledger={SHARED_SLOT: PREEMPTED_TWICE})
+    "a replacement inherits what its predecessor left": Case(
+        resource=A_POD.owned_by("ReplicaSet").build(), facts=Facts(inherited=PREEMPTED_TWICE), annotations=STAMPS
     ),
     "a template is never changed": Case(
         resource=a_pod().marked_by("somebody").in_template_of("Deployment"), facts=KOORDINATOR_DEFAULTS

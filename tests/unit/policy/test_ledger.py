@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reprieve_policy import keys, ledger
 from reprieve_policy.eviction import Checkpoint, Eviction
 from reprieve_policy.ledger import MAX_BYTES, SHARED_SLOT, Entry, Ledger
-from reprieve_policy.objects import controller_of
+from reprieve_policy.objects import OwnerReference, controller_of
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after, an_eviction
 
 SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
@@ -47,14 +47,36 @@ def test_slots(pod: PodBuilder, slot: str) -> None:
     metadata = pod.build().metadata
     owner = controller_of(metadata)
     assert owner is not None
-    assert ledger.slot_of(metadata, owner) == slot
+    assert ledger.slot_of(metadata, owner, owner) == slot
+
+
+WHOLE = OwnerReference(apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="set", uid="u", controller=True)
+SLOTS_IN_A_WHOLE = {
+    "a pod of an Indexed Job has the Job's name and its index": (
+        a_pod().owned_by("Job", "set-workers-0").annotated(keys.COMPLETION_INDEX, "7"),
+        "set-workers-0/7",
+    ),
+    "pods of an ordinary Job share its name": (a_pod().owned_by("Job", "set-workers-0"), "set-workers-0/"),
+    "a pod of a StatefulSet has its name, which is nobody else's": (
+        a_pod().named("lws-0-1").owned_by("StatefulSet", "lws-0"),
+        "lws-0-1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "slot"), SLOTS_IN_A_WHOLE.values(), ids=SLOTS_IN_A_WHOLE)
+def test_slots_in_the_ledger_of_a_whole(pod: PodBuilder, slot: str) -> None:
+    metadata = pod.build().metadata
+    owner = controller_of(metadata)
+    assert owner is not None
+    assert ledger.slot_of(metadata, owner, WHOLE) == slot
 
 
 def test_a_nameless_pod_of_a_statefulset_shares() -> None:
     metadata = replace(a_pod().owned_by("StatefulSet").build().metadata, name=None)
     owner = controller_of(metadata)
     assert owner is not None
-    assert ledger.slot_of(metadata, owner) == SHARED_SLOT
+    assert ledger.slot_of(metadata, owner, owner) == SHARED_SLOT
 
 
 def test_the_first_eviction_counts_one_since_the_pod_was_created() -> None:
@@ -85,11 +107,12 @@ def test_an_eviction_counts_once_however_often_it_is_recorded() -> None:
     assert record(once, "0", evicted(1)) is once
 
 
-def test_evictions_of_pods_that_share_a_slot_count_once_each_in_any_order() -> None:
+@pytest.mark.parametrize("slot", [SHARED_SLOT, "set-workers-0/"])
+def test_evictions_of_pods_that_share_a_slot_count_once_each_in_any_order(slot: str) -> None:
     known: Ledger = {}
     for number in (1, 2, 3, 1, 2, 3, 2):
-        known = record(known, SHARED_SLOT, evicted(number))
-    assert known[SHARED_SLOT].preempted_count == 3
+        known = record(known, slot, evicted(number))
+    assert known[slot].preempted_count == 3
 
 
 def test_a_failed_checkpoint_does_not_take_back_an_earlier_one() -> None:

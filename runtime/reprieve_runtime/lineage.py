@@ -1,0 +1,27 @@
+"""Which whole a pod's controller is a part of: a few look-ups, one above the other."""
+
+from collections.abc import Awaitable, Callable
+
+from reprieve_policy import owners
+from reprieve_policy.objects import ObjectMeta, OwnerReference, controller_of
+
+LookUp = Callable[[str, str], Awaitable[ObjectMeta | None]]
+"""By resource and name, in the pod's namespace."""
+
+
+async def find_whole(reference: OwnerReference, look_up: LookUp) -> OwnerReference | None:
+    """Return the JobSet, say, that makes the Job which `reference` names anew; `None` where nobody does.
+
+    Raises what `look_up` raises. An object made anew under an old name is another.
+    """
+    for _ in range(owners.MOST_LINKS):
+        link = owners.link_of(reference)
+        found = None if link is None else await look_up(link.resource, reference.name)
+        above = controller_of(found) if found is not None and found.uid == reference.uid else None
+        if above is None or not owners.is_made_by(reference, above):
+            return None
+        row = owners.owner_of(above)
+        if row is not None and row.is_whole:
+            return above
+        reference = above
+    return None

@@ -1,0 +1,222 @@
+"""What replacements inherit, on a real control plane: from Jobs by index, StatefulSets by name, and from what is above them.
+
+JobSet here is a stand-in: a CustomResourceDefinition of that name which takes any spec. What its controller does, deleting
+a Job and making it anew under the same name, the test does.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mainjob import world
+from mainjob.world import Nodes, World
+from realcluster import install
+from realcluster.programs import OPERATOR, WEBHOOKS, Programs
+from reprieve_policy import keys
+from reprieve_testing.cluster import ClusterHandle, wait_for
+
+pytestmark = pytest.mark.cluster
+
+SECONDS = 60.0
+OWN = {"OWN", "JOB_COMPLETION_INDEX"}
+"""What the template says, and the Job controller adds."""
+COUNT = "REPRIEVE_PREEMPTED_COUNT"
+GROUP = "jobset.x-k8s.io"
+
+
+@dataclass(frozen=True)
+class Here:
+    """A namespace of a cluster in which both programs run."""
+
+    cluster: ClusterHandle
+    namespace: str
+
+    def create(self, document: Any) -> Any:
+        said = self.cluster.kubectl.read(
+            "create", "-n", self.namespace, "-f", "-", "-o", "json", stdin=json.dumps(document)
+        )
+        return json.loads(said)
+
+    def pods(self, selector: str) -> list[Any]:
+        return list(self.cluster.kubectl.get("pods", "-n", self.namespace, "-l", selector)["items"])
+
+    def wait_running(self, selector: str, but: str = "") -> Any:
+        """Return the pod of this selector once it runs; `but`: another one than that of this uid."""
+
+        def look() -> Any:
+            found = (pod for pod in self.pods(selector) if pod["metadata"]["uid"] != but)
+            return next((pod for pod in found if pod["status"].get("phase") == "Running"), None)
+
+        return wait_for(f"a pod of {selector} runs", look, SECONDS)
+
+    def preempt(self, selector: str) -> Any:
+        """Have the pod of this selector go, and return the one in its place."""
+        pod = self.wait_running(selector)
+        self.cluster.mark(self.namespace, pod["metadata"]["name"])
+        return self.wait_running(selector, but=pod["metadata"]["uid"])
+
+    def slots(self, kind: str, name: str) -> Any:
+        owner = self.cluster.kubectl.get(kind, name, "-n", self.namespace)
+        return json.loads(owner["metadata"].get("annotations", {}).get(keys.LEDGER, '{"slots":{}}'))["slots"]
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[ClusterHandle]:
+    kept = os.environ.get("REPRIEVE_TEST_CLUSTER")
+    handle = ClusterHandle.up(kept or "reprieve-inheritance")
+    cluster, kubectl = handle.cluster, handle.kubectl
+    here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
+    programs = Programs(cluster.home, kubectl, here)
+    running = World(cluster.home, kubectl, programs, Nodes.LOCAL)
+    try:
+        stop(programs)
+        kubectl.apply(JOB_SETS)
+        kubectl.read("wait", "--for=condition=Established", "crd", f"jobsets.{GROUP}")
+        install.install(kubectl, install.LOCAL, cluster.port("webhooks"))
+        handle.set_policy()
+        for name in (WEBHOOKS, OPERATOR):
+            running.start(name)
+        yield handle
+    finally:
+        stop(programs)
+        if kept is None:
+            handle.down()
+
+
+def stop(programs: Programs) -> None:
+    for name in (WEBHOOKS, OPERATOR):
+        programs.stop(name)
+
+
+@pytest.fixture
+def here(installed: ClusterHandle) -> Iterator[Here]:
+    with installed.namespace("heirs") as namespace:
+        yield Here(installed, namespace)
+
+
+JOB_SETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"jobsets.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"kind": "JobSet", "plural": "jobsets"},
+        "versions": [
+            {
+                "name": "v1alpha2",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+def a_template(labels: Any = None, **spec: Any) -> Any:
+    containers = [{"name": "main", "image": "none", "env": [{"name": "OWN", "value": "1"}]}]
+    metadata = {"labels": labels or {}, "annotations": {keys.REQUEUE_ENV: "true"}}
+    return {"metadata": metadata, "spec": {"containers": containers, "terminationGracePeriodSeconds": 1, **spec}}
+
+
+NOT_A_FAILURE = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+"""Without this, the Job controller waits longer before each next pod."""
+
+
+def an_indexed_job(name: str, owner: Any = None) -> Any:
+    spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "podFailurePolicy": NOT_A_FAILURE}
+    spec["template"] = a_template(restartPolicy="Never")
+    metadata = {"name": name}
+    if owner is not None:
+        reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+        reference |= {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+        metadata["ownerReferences"] = [reference]
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def a_stateful_set(name: str) -> Any:
+    labels = {"app": name}
+    spec = {"replicas": 2, "serviceName": name, "selector": {"matchLabels": labels}, "template": a_template(labels)}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec}
+
+
+def of_job(name: str, index: int) -> str:
+    return f"batch.kubernetes.io/job-name={name},{keys.COMPLETION_INDEX}={index}"
+
+
+def count(pod: Any) -> str | None:
+    return pod["metadata"].get("annotations", {}).get(keys.PREEMPTED_COUNT)
+
+
+def variables(pod: Any) -> dict[str, Any]:
+    (container,) = pod["spec"]["containers"]
+    return {found["name"]: found for found in container["env"]}
+
+
+def test_a_pod_of_an_indexed_job_inherits_what_the_one_of_its_index_left(here: Here) -> None:
+    here.create(an_indexed_job("train"))
+    first = here.wait_running(of_job("train", 1))
+    assert count(first) is None
+    assert set(variables(first)) == OWN
+
+    second = here.preempt(of_job("train", 1))
+
+    assert count(second) == "1"
+    assert second["metadata"]["annotations"][keys.FIRST_SUBMITTED_AT] == first["metadata"]["creationTimestamp"]
+    assert set(variables(second)) == {*OWN, COUNT, "REPRIEVE_FIRST_SUBMITTED_AT"}
+    reference = variables(second)[COUNT]["valueFrom"]["fieldRef"]
+    assert reference["fieldPath"] == f"metadata.annotations['{keys.PREEMPTED_COUNT}']"
+    assert count(here.preempt(of_job("train", 1))) == "2"
+    assert count(here.preempt(of_job("train", 0))) == "1"
+    assert set(here.slots("job", "train")) == {"0", "1"}
+
+
+def test_a_pod_of_a_stateful_set_inherits_what_the_one_of_its_name_left(here: Here) -> None:
+    here.create(a_stateful_set("db"))
+    for number in (0, 1):
+        assert count(here.wait_running(f"statefulset.kubernetes.io/pod-name=db-{number}")) is None
+
+    assert count(here.preempt("statefulset.kubernetes.io/pod-name=db-1")) == "1"
+    assert count(here.preempt("statefulset.kubernetes.io/pod-name=db-1")) == "2"
+    assert count(here.preempt("statefulset.kubernetes.io/pod-name=db-0")) == "1"
+    assert {slot: entry["count"] for slot, entry in here.slots("statefulset", "db").items()} == {"db-0": 1, "db-1": 2}
+
+
+def test_what_a_job_of_a_job_set_leaves_outlives_the_job(here: Here) -> None:
+    whole = here.create({"apiVersion": f"{GROUP}/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}, "spec": {}})
+    here.create(an_indexed_job("set-workers-0", whole))
+    assert count(here.preempt(of_job("set-workers-0", 1))) == "1"
+    assert here.slots("job", "set-workers-0") == {}
+    assert here.slots("jobset", "set")["set-workers-0/1"]["count"] == 1
+
+    restart(here, "set-workers-0", whole)
+
+    assert count(here.wait_running(of_job("set-workers-0", 1))) == "1"
+    assert count(here.wait_running(of_job("set-workers-0", 0))) is None
+
+
+def test_a_job_set_made_anew_under_its_old_name_leaves_nothing(here: Here) -> None:
+    document = {"apiVersion": f"{GROUP}/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}, "spec": {}}
+    here.create(an_indexed_job("set-workers-0", here.create(document)))
+    here.preempt(of_job("set-workers-0", 0))
+    here.cluster.kubectl.read("delete", "jobset", "set", "-n", here.namespace, "--cascade=foreground")
+
+    here.create(an_indexed_job("set-workers-0", here.create(document)))
+
+    assert count(here.wait_running(of_job("set-workers-0", 0))) is None
+
+
+def restart(here: Here, job: str, whole: Any) -> None:
+    """Do what JobSet's controller does when it restarts."""
+    here.cluster.kubectl.read("delete", "job", job, "-n", here.namespace, "--cascade=foreground")
+    here.create(an_indexed_job(job, whole))
