@@ -9,6 +9,7 @@ from functools import partial
 import click
 
 from reprieve_policy import duration, keys, mark
+from reprieve_policy.eviction import Phase
 from reprieve_runtime.api import Api, ApiError, PartialObject
 from reprieve_runtime.paths import object_path
 
@@ -18,7 +19,7 @@ from .named_pods import NotFound, find_pods
 from .table import build_line
 
 _NOT_FOUND = 404
-_SPARED = "cancelled"
+_STAYS = (Phase.CANCELLED, Phase.SPARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,9 @@ async def _evict(api: Api, *, target: Target, order: Order) -> int:
 async def _mark(api: Api, pod: PartialObject, *, is_dry_run: bool) -> bool:
     victim = victims.read(pod)
     name = f"pod/{victim.name}"
-    if victim.state is not None and not victim.is_over:
+    # One that was reprieved was refused to a scheduler, not to a person.
+    is_reprieved = victim.phase == Phase.REPRIEVED
+    if victim.state is not None and not victim.is_over and not is_reprieved:
         click.echo(f"{name} is already on its way ({build_line(victim, datetime.now(UTC))})")
         return True
     path = object_path("pods", victim.namespace, victim.name)
@@ -117,7 +120,7 @@ async def _wait(api: Api, target: Target, pods: Sequence[PartialObject], timeout
                 click.echo(build_line(victim, datetime.now(UTC)))
                 if victim.is_over:
                     waiting.discard(victim.uid)
-                    stayed += victim.phase == _SPARED
+                    stayed += victim.phase in _STAYS
                 if not waiting:
                     break
     except TimeoutError:

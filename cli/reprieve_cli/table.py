@@ -99,6 +99,8 @@ def _by(victim: Victim) -> str:
 
 def _outcome(victim: Victim) -> str:
     state = victim.state
+    if state is not None and state.refused_on is not None and victim.phase in (Phase.REPRIEVED, Phase.SPARED):
+        return state.refused_on
     if state is None or state.outcome is None:
         return ""
     step = "" if state.checkpoint is None or state.checkpoint.step is None else f" at step {state.checkpoint.step}"

@@ -44,20 +44,26 @@ class Victim:
 def read(pod: PartialObject) -> Victim:
     """Return the victim that a pod is; a state that cannot be read counts as none."""
     labels, text = labels_of(pod.metadata), annotations_of(pod.metadata).get(keys.EVICTION)
+    state = None if text is None else eviction.parse(text)
     return Victim(
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name or "",
         uid=pod.metadata.uid or "",
-        phase=labels.get(keys.SOFT_EVICTION, Phase.CANCELLED),
+        phase=labels.get(keys.SOFT_EVICTION) or _phase_unlabelled(state),
         preemption_class=labels.get(keys.PREEMPTION_CLASS, ""),
-        state=None if text is None else eviction.parse(text),
+        state=state,
     )
+
+
+def _phase_unlabelled(state: Eviction | None) -> Phase:
+    """Return the phase of a pod without our label: whoever removes it cancels, before the operator has said so."""
+    return Phase.SPARED if state is not None and state.phase is Phase.SPARED else Phase.CANCELLED
 
 
 async def follow(api: Api, namespace: str | None, *, once: bool = False) -> AsyncIterator[Victim]:
     """Yield each victim as it is, then as it changes, for ever; or, `once`, as all are now.
 
-    One that is gone is yielded a last time, as `gone`; one that was spared, as `cancelled`.
+    One that is gone is yielded a last time, as `gone`; one that stays, as `cancelled` or `spared`.
     """
     path, params = object_path("pods", namespace), {"labelSelector": keys.SOFT_EVICTION}
     known: dict[str, Victim] = {}

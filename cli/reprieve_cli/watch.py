@@ -69,6 +69,9 @@ def _state_fields(state: Eviction) -> dict[str, object]:
         "attempt": state.attempt or None,
         "initiator": state.initiator,
         "reason": state.reason,
+        "cause": state.cause,
+        "cost": state.cost and {"hours": state.cost.hours, "device": state.cost.device},
+        "refusedOn": state.refused_on,
         "outcome": state.outcome,
         "checkpoint": checkpoint and {key: value for key, value in checkpoint.items() if value is not None},
     }

@@ -45,16 +45,21 @@ class Effects:
 
     async def read(self, namespace: str, name: str, uid: str) -> Pod | None:
         """Return the pod, `None` where it is gone or another of the same name has taken its place."""
+        pod = await self.find(object_path("pods", namespace, name), Pod)
+        return pod if pod is not None and pod.metadata.uid == uid else None
+
+    async def find(self, path: str, kind: type[R]) -> R | None:
+        """Return any object, `None` where it is not there."""
         try:
             async with self._calls:
-                pod = await self._api.get(object_path("pods", namespace, name), Pod)
+                found = await self._api.get(path, kind)
         except ApiError as error:
             self._metrics.api_calls.labels("get", str(error.status or "unreachable")).inc()
             if error.status == _NOT_FOUND:
                 return None
             raise
         self._metrics.api_calls.labels("get", "ok").inc()
-        return pod if pod.metadata.uid == uid else None
+        return found
 
     async def write_state(
         self, pod: Pod, state: Eviction, request: Request | None, *, begins: bool, hold: bool = False
@@ -76,11 +81,13 @@ class Effects:
         _let_go(pod.metadata, body)
         return await self._patch(pod.metadata, body)
 
-    async def write_cancelled(self, pod: Pod, state: Eviction) -> Pod:
-        """Take every mark away, keep the state as a record, tell a workload that reads annotations, let go."""
+    async def write_cancelled(self, pod: Pod, state: Eviction, *, has_room: bool = True) -> Pod:
+        """Take every mark away, keep the state as a record where there is room, tell a workload that reads it, let go."""
         if observe.has_disruption_target(pod):
             pod = await self._write_condition(pod, {}, "False", "Reprieve: the soft eviction was cancelled")
         body = _state(state)
+        if not has_room:
+            body["metadata"]["annotations"] = {keys.EVICTION: None}
         body["metadata"]["labels"] = {keys.SOFT_EVICTION: None}
         if keys.KOORDINATOR_SOFT_EVICTION in labels_of(pod.metadata):
             body["metadata"]["labels"][keys.KOORDINATOR_SOFT_EVICTION] = None
@@ -191,12 +198,10 @@ def _delete_options(pod: Pod, state: Eviction) -> Body:
 
 
 def _state(state: Eviction) -> Body:
-    return {
-        "metadata": {
-            "labels": {keys.SOFT_EVICTION: state.phase.value},
-            "annotations": {keys.EVICTION: eviction.render(state)},
-        }
-    }
+    annotations: Body = {keys.EVICTION: eviction.render(state)}
+    if state.checkpoint is not None:
+        annotations[keys.LAST_CHECKPOINT_AT] = render(state.checkpoint.saved_at)
+    return {"metadata": {"labels": {keys.SOFT_EVICTION: state.phase.value}, "annotations": annotations}}
 
 
 def _let_go(metadata: VersionedMeta, body: Body) -> None:

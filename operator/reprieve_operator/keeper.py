@@ -13,10 +13,12 @@ from reprieve_policy import checkpoint, keys, life
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life import Decision
 from reprieve_policy.life_table import TERMINAL
+from reprieve_policy.reprieve import Reprieve
 from reprieve_runtime.api import ApiError
 
 from . import observe, story
 from .announce import Regarding
+from .assessment import Assessment
 from .conversation import Conversation
 from .departure import HOPELESS, NO_ROOM, Departure
 from .pods import Pod
@@ -46,14 +48,22 @@ class Keeper:
         self._tools = tools
         self._changed = asyncio.Event()
         self._workload = Conversation(tools, self._changed.set)
+        self._assessment = Assessment(tools)
         self._departure = Departure(tools, self.see, self._written)
         self._pod: Pod | None = None
         self._must_look = False
         self._looked_at = tools.clock.monotonic()
         self._last: Eviction | None = None
         self._has_room = True
+        self._begun_at = tools.clock.monotonic()
+        self._is_taken_up = False
         self._failures = 0
         self._is_done = False
+
+    @property
+    def waiting_seconds(self) -> float:
+        """How long its first write has been due; 0 once that is made."""
+        return 0.0 if self._is_taken_up else self._tools.clock.monotonic() - self._begun_at
 
     @property
     def is_stuck(self) -> bool:
@@ -105,9 +115,11 @@ class Keeper:
             self._is_done = True
             return 0.0
         self._last, self.phase = state, state.phase
+        self._is_taken_up |= state.phase is not Phase.REQUESTED
+        state, reprieve = await self._assess(pod, state) if begins else (state, None)
         is_leaving = state.phase is Phase.TERMINATING
         answer = None if begins or is_leaving else self._workload.answer(pod, state)
-        seen = observe.see(pod, state, answer, hint_was_lost=self._workload.asking.hint_was_lost)
+        seen = observe.see(pod, state, answer, reprieve=reprieve, hint_was_lost=self._workload.asking.hint_was_lost)
         settings, now = self._tools.policy.current, self._tools.clock.now()
         if self._workload.is_owed_the_last_word(pod, state, seen):
             return self._workload.proceed(pod, state)
@@ -120,6 +132,12 @@ class Keeper:
         if self._workload.asking.hint_was_lost:
             self._workload.asking.give_up_attempts()
         return self._workload.proceed(pod, state)
+
+    async def _assess(self, pod: Pod, state: Eviction) -> tuple[Eviction, Reprieve | None]:
+        state, reprieve = await self._assessment.of(pod, state)
+        # A pod without room for a state cannot carry until when it is reprieved.
+        is_good = reprieve is not None and (self._has_room or reprieve.until is None)
+        return state, reprieve if is_good else None
 
     async def _observe(self) -> Pod | None:
         elapsed = self._tools.clock.monotonic() - self._looked_at
@@ -157,11 +175,9 @@ class Keeper:
         if state.phase is Phase.TERMINATING:
             return await self._departure.proceed(pod, decision)
         if state.phase in (Phase.CANCELLED, Phase.SPARED):
-            self.see(await effects.write_cancelled(pod, state))
+            self.see(await self._write_cancelled(pod, state))
         elif state.phase is Phase.FINISHED:
             self.see(await effects.write_finished(pod, state))
-        elif state.phase is Phase.REPRIEVED:
-            self.see(await effects.write_state(pod, state, None, begins=False))
         else:
             try:
                 await self._write_waiting(pod, state, begins=begins)
@@ -175,8 +191,19 @@ class Keeper:
         self._written(pod, decision)
         return 0.0
 
+    async def _write_cancelled(self, pod: Pod, state: Eviction) -> Pod:
+        try:
+            return await self._tools.effects.write_cancelled(pod, state)
+        except ApiError as error:
+            if error.status != NO_ROOM:
+                raise
+        return await self._tools.effects.write_cancelled(pod, state, has_room=False)
+
     async def _write_waiting(self, pod: Pod, state: Eviction, *, begins: bool) -> None:
         """Write a phase in which the workload has time, with the request where an annotation carries it."""
+        if state.phase is Phase.REPRIEVED:
+            self.see(await self._tools.effects.write_state(pod, state, None, begins=False))
+            return
         target, request = self._workload.target(pod), self._workload.written_request(pod, state)
         hold = self._tools.settings.cleanup_finalizer
         self.see(await self._tools.effects.write_state(pod, state, request, begins=begins, hold=hold))
@@ -191,7 +218,7 @@ class Keeper:
         self._tools.announcer.announce(Regarding.pod(pod.metadata), "SoftEvictionWithoutNotice", note)
 
     def _written(self, pod: Pod, decision: Decision) -> None:
-        self._last, self.phase = decision.eviction, decision.eviction.phase
+        self._last, self.phase, self._is_taken_up = decision.eviction, decision.eviction.phase, True
         self._tools.tally.moved(pod, decision)
 
     def _vanished(self) -> float:

@@ -49,6 +49,10 @@ class Keepers:
         """Return the number of victims that are there long after their grace."""
         return sum(keeper.is_stuck for keeper in self._keepers.values())
 
+    def queue_age_seconds(self) -> float:
+        """Return how long the oldest victim has waited for its first write; 0 where none waits."""
+        return max((keeper.waiting_seconds for keeper in self._keepers.values()), default=0.0)
+
     async def close(self) -> None:
         """End all keepers; the victims' states are on the pods."""
         tasks = list(self._tasks.values())

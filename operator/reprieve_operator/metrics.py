@@ -9,6 +9,9 @@ from prometheus_client.registry import Collector
 _CHECKPOINT_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 900, 1800)
 """Seconds, up to the ceiling's default of 30 minutes."""
 
+_COST_BUCKETS = (0.01, 0.1, 1, 10, 100, 1000, 10000)
+"""Device-hours: from half a minute of a GPU to a thousand of them for ten hours."""
+
 
 class Metrics:
     """All metrics of the operator, in a registry of its own."""
@@ -17,8 +20,27 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.preemptions = Counter(
             "reprieve_preemptions",
-            "Victims deleted, by how their checkpoint ended",
+            "Victims deleted, by what preempted them",
             ["namespace", "reason"],
+            registry=self.registry,
+        )
+        self.outcomes = Counter(
+            "reprieve_preemption_outcomes",
+            "Victims deleted, by how their checkpoint ended",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.cost = Histogram(
+            "reprieve_preemption_cost",
+            "Device-hours (of GPUs, or of CPUs where a pod requests none) that preempting a victim was estimated to cost",
+            ["workload_type"],
+            buckets=_COST_BUCKETS,
+            registry=self.registry,
+        )
+        self.refusals = Counter(
+            "reprieve_preemption_refusals",
+            "Preemptions refused, for good or for now",
+            ["ground"],
             registry=self.registry,
         )
         self.checkpoint_seconds = Histogram(
@@ -31,6 +53,11 @@ class Metrics:
             "reprieve_preemption_failed_checkpoint",
             "Victims deleted without the checkpoint that they should have made",
             ["namespace", "reason"],
+            registry=self.registry,
+        )
+        self.escalations = Counter(
+            "reprieve_preemption_escalations",
+            "Victims that never answered, and got SIGTERM and then SIGKILL without having saved",
             registry=self.registry,
         )
         self.extensions = Counter(
@@ -79,21 +106,30 @@ class Metrics:
             "reprieve_last_sweep_timestamp_seconds", "When all pods were last looked at", registry=self.registry
         )
 
-    def show_victims(self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int]) -> None:
+    def show_victims(
+        self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int], queue_age: Callable[[], float]
+    ) -> None:
         """Count victims when asked, from who keeps them."""
-        self.registry.register(_Victims(by_phase, stuck))
+        self.registry.register(_Victims(by_phase, stuck, queue_age))
 
 
 class _Victims(Collector):
-    def __init__(self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int]) -> None:
+    def __init__(
+        self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int], queue_age: Callable[[], float]
+    ) -> None:
         self._by_phase = by_phase
         self._stuck = stuck
+        self._queue_age = queue_age
 
     def collect(self) -> list[GaugeMetricFamily]:
-        """Return both gauges as of now."""
+        """Return the gauges as of now."""
         victims = GaugeMetricFamily("reprieve_preemption_victims", "Victims being handled", labels=["phase"])
         for phase, count in self._by_phase().items():
             victims.add_metric([phase], count)
         stuck = GaugeMetricFamily("reprieve_stuck_victims", "Victims that are still there long after their grace")
         stuck.add_metric([], self._stuck())
-        return [victims, stuck]
+        age = GaugeMetricFamily(
+            "reprieve_victim_queue_age_seconds", "How long the oldest victim has waited for what is first done about it"
+        )
+        age.add_metric([], self._queue_age())
+        return [victims, stuck, age]

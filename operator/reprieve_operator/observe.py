@@ -10,7 +10,8 @@ from reprieve_policy.contract import Answer
 from reprieve_policy.eviction import Eviction, Source
 from reprieve_policy.facts import Facts
 from reprieve_policy.namespace import NamespacePolicy
-from reprieve_policy.objects import PodView, Spec, annotations_of, labels_of
+from reprieve_policy.objects import Container, PodView, Spec, annotations_of, labels_of
+from reprieve_policy.reprieve import Reprieve
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Violation, annotation_path
 
@@ -48,7 +49,10 @@ def begin(pod: Pod, now: datetime) -> Eviction | None:
         return None
     is_asked_by_label = labels_of(pod.metadata)[keys.SOFT_EVICTION] == mark.REQUESTED
     source = Source.LABEL if is_asked_by_label else Source.KOORDINATOR
-    return life.begin(found, source, pod.metadata.uid or "", now)
+    before = state_of(pod.metadata)
+    # What was saved before an eviction that was taken back is not lost with this one.
+    saved = None if before is None else before.checkpoint
+    return replace(life.begin(found, source, pod.metadata.uid or "", now), checkpoint=saved)
 
 
 def is_marked(metadata: VersionedMeta, source: Source) -> bool:
@@ -59,12 +63,20 @@ def is_marked(metadata: VersionedMeta, source: Source) -> bool:
     return _has_koordinator_mark(metadata)
 
 
-def see(pod: Pod, state: Eviction, answer: Answer | None, *, hint_was_lost: bool) -> life.Seen:
+def is_insisted_on(metadata: VersionedMeta) -> bool:
+    """True where our label asks, whatever asked before: it is a phase once that is written."""
+    return labels_of(metadata).get(keys.SOFT_EVICTION) == mark.REQUESTED
+
+
+def see(
+    pod: Pod, state: Eviction, answer: Answer | None, *, reprieve: Reprieve | None = None, hint_was_lost: bool
+) -> life.Seen:
     """Return what is seen of a pod that exists."""
     grace = pod.spec.terminationGracePeriodSeconds
     return life.Seen(
         is_marked=is_marked(pod.metadata, state.source),
-        is_insisted_on=labels_of(pod.metadata).get(keys.SOFT_EVICTION) == mark.REQUESTED,
+        is_insisted_on=is_insisted_on(pod.metadata),
+        reprieve=reprieve,
         is_being_deleted=pod.metadata.deletionTimestamp is not None,
         containers_ended=pod.status.phase in _ENDED,
         pod_grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else grace,
@@ -82,6 +94,18 @@ def plan_of(pod: Pod, settings: PolicySettings, *, has_room: bool = True) -> Pla
     return plan if has_room and pod.status.phase != "Pending" else replace(plan, strategy=Strategy.NONE)
 
 
+def view_of(pod: Pod) -> PodView:
+    """Return the pod as the policy sees one, as far as its class and its cost depend on it."""
+    containers, before = pod.spec.containers or (), pod.spec.initContainers or ()
+    spec = Spec(
+        containers=[Container(resources=asked.resources) for asked in containers],
+        initContainers=[Container(resources=asked.resources, restartPolicy=asked.restartPolicy) for asked in before],
+        resources=pod.spec.resources,
+        overhead=pod.spec.overhead,
+    )
+    return PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False)
+
+
 def answer_of(pod: Pod) -> Answer | Violation | None:
     """Return what the workload wrote into its annotation; it is honoured whatever carried the hint."""
     text = annotations_of(pod.metadata).get(keys.CHECKPOINT_ANSWER)
@@ -91,13 +115,12 @@ def answer_of(pod: Pod) -> Answer | Violation | None:
 def request_of(pod: Pod, state: Eviction, settings: PolicySettings, policy: NamespacePolicy) -> contract.Request:
     """Return the request for a state that has a deadline; `policy` is that of the pod's Namespace."""
     assert state.deadline is not None
-    view = PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), Spec(), is_template=False)
     return contract.Request(
         eviction_id=state.eviction_id,
         attempt=state.attempt,
         deadline=state.deadline,
         reason=state.reason,
-        preemption_class=known.effective_class(view, Facts(settings=settings, namespace=policy)),
+        preemption_class=known.effective_class(view_of(pod), Facts(settings=settings, namespace=policy)),
         may_extend=settings.extension_percent > 0
         and state.phase in (eviction.Phase.HINTED, eviction.Phase.CHECKPOINTING),
     )

@@ -7,7 +7,7 @@ A watch of thousands of victims must not hold thousands of whole pods.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reprieve_policy.objects import Named, ObjectMeta
+from reprieve_policy.objects import ObjectMeta, Quantities, Requirements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,26 @@ class Versioned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What a container is called and asks for; nothing else of it is kept."""
+
+    name: str = ""
+    resources: Requirements | None = None
+    restartPolicy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodSpec:
-    """How the pod wants to be ended, where it runs, and whether it has the agent."""
+    """How the pod wants to be ended, where it runs, for how long, on how much, and whether it has the agent."""
 
     terminationGracePeriodSeconds: int | None = None
     hostNetwork: bool | None = None
     nodeName: str = ""
-    initContainers: Sequence[Named] | None = None
+    activeDeadlineSeconds: int | None = None
+    containers: Sequence[Asking] | None = None
+    initContainers: Sequence[Asking] | None = None
+    resources: Requirements | None = None
+    overhead: Quantities | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +82,7 @@ class PodStatus:
     phase: str = ""
     podIP: str = ""
     hostIP: str = ""
+    startTime: str | None = None
     conditions: Sequence[Condition] | None = None
     containerStatuses: Sequence[ContainerStatus] | None = None
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from reprieve_policy.eviction import Eviction, Ground, Outcome, Phase
+from reprieve_policy.eviction import Eviction, Ground, Outcome, Phase, Price
 from reprieve_policy.life_table import Move
 from reprieve_policy.verdict import quote
 
@@ -43,7 +43,8 @@ def tell(move: Move, state: Eviction) -> tuple[str, str] | None:
 
 def deleting(state: Eviction) -> tuple[str, str]:
     """Return the Event of the DELETE."""
-    return "SoftEvictionDeleting", f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s"
+    price = "" if state.cost is None else f"; that costs about {_price(state.cost)}"
+    return "SoftEvictionDeleting", f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s{price}"
 
 
 def completed(state: Eviction) -> tuple[str, str]:
@@ -68,6 +69,10 @@ def _saved(state: Eviction) -> str:
     step = "" if state.checkpoint.step is None else f" at step {state.checkpoint.step}"
     path = "" if state.checkpoint.path is None else f" in {quote(state.checkpoint.path)}"
     return f"a checkpoint{step}{path}"
+
+
+def _price(cost: Price) -> str:
+    return f"{cost.hours:g} {cost.device.upper()}-hours"
 
 
 def _time(moment: datetime) -> str:

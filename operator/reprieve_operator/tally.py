@@ -1,45 +1,57 @@
 """What is told and counted of each move, once it is written."""
 
 from reprieve_policy import life
-from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.eviction import Cause, Eviction, Outcome, Phase
 from reprieve_policy.life import Decision
 
 from . import story
 from .announce import Announcer, Regarding
 from .metrics import Metrics
+from .namespace_policies import NamespacePolicies
 from .pods import Pod
 
 
 class Tally:
     """Events and metrics of the victims' lives."""
 
-    def __init__(self, announcer: Announcer, metrics: Metrics) -> None:
+    def __init__(self, announcer: Announcer, metrics: Metrics, namespaces: NamespacePolicies) -> None:
         self._announcer = announcer
+        self._namespaces = namespaces
         self._metrics = metrics
 
     def moved(self, pod: Pod, decision: Decision) -> None:
         """Tell and count the moves that led to the decision's state."""
+        state = decision.eviction
         counters = {
             Phase.EXTENDED: self._metrics.extensions,
             Phase.DEFERRED: self._metrics.deferrals,
             Phase.CANCELLED: self._metrics.cancellations,
         }
         for move in decision.moves:
-            told = story.tell(move, decision.eviction)
+            told = story.tell(move, state)
             # A wait that was over as it began (an operator that comes back late) has no Event of its own.
-            is_passing = life.is_waiting(move.to) and move.to is not decision.eviction.phase
+            is_passing = life.is_waiting(move.to) and move.to is not state.phase
             if told is not None and not is_passing:
-                self._announcer.announce(Regarding.pod(pod.metadata), *told)
+                # A scheduler that marks a protected pod again and again is answered each time, and told once.
+                self._announcer.announce(Regarding.pod(pod.metadata), *told, once=move.to is Phase.SPARED)
             if move.to in counters:
                 counters[move.to].inc()
             if move.to is Phase.SAVED:
-                self._saved(decision.eviction)
+                self._saved(state)
+            if move.to in (Phase.REPRIEVED, Phase.SPARED) and state.refused_on is not None:
+                self._metrics.refusals.labels(state.refused_on.value).inc()
 
     def deleted(self, pod: Pod, state: Eviction) -> None:
         """Tell and count a DELETE."""
         namespace, outcome = pod.metadata.namespace or "", "unknown" if state.outcome is None else state.outcome.value
         self._announcer.announce(Regarding.pod(pod.metadata), *story.deleting(state))
-        self._metrics.preemptions.labels(namespace, outcome).inc()
+        self._metrics.preemptions.labels(namespace, state.cause or Cause.REQUEST).inc()
+        self._metrics.outcomes.labels(outcome).inc()
+        if state.cost is not None:
+            workload_type = self._namespaces.of(namespace).workload_type or "unsaid"
+            self._metrics.cost.labels(workload_type).observe(state.cost.hours)
+        if state.outcome is Outcome.UNRESPONSIVE:
+            self._metrics.escalations.inc()
         if state.outcome is not None and state.outcome.is_failure:
             self._metrics.failed_checkpoints.labels(namespace, outcome).inc()
 

@@ -57,6 +57,7 @@ class Terms:
         metrics.show_victims(
             lambda: self._keepers.by_phase() if self._keepers else {},
             lambda: self._keepers.stuck() if self._keepers else 0,
+            lambda: self._keepers.queue_age_seconds() if self._keepers else 0.0,
         )
 
     async def lead(self) -> None:
@@ -83,7 +84,7 @@ class Terms:
                 ledger=LedgerKeeper(self._api, effects),
                 lines=lines,
                 announcer=self._announcer,
-                tally=Tally(self._announcer, self._metrics),
+                tally=Tally(self._announcer, self._metrics, namespaces),
             )
         )
         census = GangCensus(self._api, effects, self._announcer, self.policy, namespaces, self._clock)

@@ -77,6 +77,15 @@ class Source(StrEnum):
         return self is Source.KOORDINATOR
 
 
+class Cause(StrEnum):
+    """What preempts the pod: document 001's three triggers, and one for whoever is no scheduler."""
+
+    PRIORITY = "priority"
+    RECLAIM = "reclaim"
+    SENSITIVE = "sensitive"
+    REQUEST = "request"
+
+
 class Device(StrEnum):
     """What a pod's work is counted in."""
 
@@ -126,6 +135,7 @@ class Eviction:
     checkpoint: Checkpoint | None = None
     outcome: Outcome | None = None
     grace_seconds: int | None = None
+    cause: Cause | None = None
     cost: Price | None = None
     refused_on: Ground | None = None
     """Set once the pod was reprieved or spared, and kept: nobody is reprieved twice."""
@@ -231,6 +241,7 @@ _JSON_NAMES = {
     "checkpoint": "checkpoint",
     "outcome": "outcome",
     "grace_seconds": "graceSeconds",
+    "cause": "cause",
     "cost": "cost",
     "refused_on": "refusedOn",
     "gang": "gang",
@@ -252,6 +263,7 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "checkpoint": _read_checkpoint,
     "outcome": lambda value: Outcome(_read_text(value)),
     "grace_seconds": _read_count,
+    "cause": lambda value: Cause(_read_text(value)),
     "cost": _read_price,
     "refused_on": lambda value: Ground(_read_text(value)),
     "gang": _read_text,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from . import mark
 from .checkpoint import Plan
 from .contract import Answer, AnswerState
-from .eviction import TIMED, WAITING, Checkpoint, Eviction, Phase, Source
+from .eviction import TIMED, WAITING, Cause, Checkpoint, Eviction, Phase, Source
 from .life_table import TABLE, Move, Observation
 from .reprieve import Reprieve
 from .settings import PolicySettings
@@ -84,7 +84,7 @@ def join(origin: Eviction, pod_uid: str, now: datetime) -> Eviction:
     Its notice counts from now, as everybody's does; the others wait for it no longer than until their own ceiling.
     """
     asked = mark.Mark(initiator=origin.initiator, reason=origin.reason, grace_seconds=origin.mark_grace_seconds)
-    return begin(asked, Source.GANG, pod_uid, now)
+    return replace(begin(asked, Source.GANG, pod_uid, now), cause=origin.cause)
 
 
 def decide(eviction: Eviction, seen: Seen, plan: Plan, settings: PolicySettings, now: datetime) -> Decision:
@@ -179,8 +179,9 @@ def _enter(eviction: Eviction, move: Move, context: _Context) -> Eviction:
 
 def _enter_requested(eviction: Eviction, context: _Context) -> Eviction:
     """Ask again; whoever insists is the one who asks from now on, and who may take it back."""
-    source = Source.LABEL if context.seen.is_insisted_on else eviction.source
-    return replace(eviction, source=source, deadline=None)
+    if context.seen.is_insisted_on:
+        eviction = replace(eviction, source=Source.LABEL, cause=Cause.REQUEST)
+    return replace(eviction, deadline=None)
 
 
 def _enter_reprieved(eviction: Eviction, context: _Context) -> Eviction:

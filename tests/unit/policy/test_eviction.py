@@ -14,6 +14,7 @@ from reprieve_policy.contract import Answer
 from reprieve_policy.eviction import (
     MAX_ANNOTATION,
     TIMED,
+    Cause,
     Checkpoint,
     Device,
     Eviction,
@@ -42,6 +43,7 @@ FULL = Eviction(
     checkpoint=Checkpoint(saved_at=after(3), step=4200, path="/ckpt/4200"),
     outcome=Outcome.SAVED,
     grace_seconds=20,
+    cause=Cause.PRIORITY,
     cost=Price(hours=12.5, device=Device.GPU),
     refused_on=Ground.NEAR_COMPLETION,
 )
@@ -60,7 +62,7 @@ def test_the_whole_state_is_compact_json() -> None:
         '"reason":"node is overloaded","markGraceSeconds":20,"attempt":2,"hintedAt":"2026-11-21T12:00:01Z",'
         '"answeredAt":"2026-11-21T12:00:02Z","deadline":"2026-11-21T12:10:00Z",'
         '"checkpoint":{"at":"2026-11-21T12:00:03Z","step":4200,"path":"/ckpt/4200"},"outcome":"saved","graceSeconds":20,'
-        '"cost":{"gpuHours":12.5},"refusedOn":"near-completion"}'
+        '"cause":"priority","cost":{"gpuHours":12.5},"refusedOn":"near-completion"}'
     )
     assert eviction.parse(eviction.render(FULL)) == FULL
 
@@ -93,6 +95,7 @@ EVICTIONS = st.builds(
     checkpoint=st.none() | CHECKPOINTS,
     outcome=st.none() | st.sampled_from(Outcome),
     grace_seconds=st.none() | COUNTS,
+    cause=st.none() | st.sampled_from(Cause),
     cost=st.none() | st.builds(Price, hours=HOURS, device=st.sampled_from(Device)),
     refused_on=st.none() | st.sampled_from(Ground),
     gang=TEXTS,
@@ -131,7 +134,9 @@ def test_the_largest_state_that_strangers_can_cause_fits_into_a_container_label(
     largest = replace(begun, phase=Phase.CHECKPOINTING, outcome=Outcome.UNRESPONSIVE, checkpoint=saved, **times)
     largest = replace(largest, gang="leader-worker-set/" + "g" * 264, decision_id=FULL.eviction_id)
     rendered = eviction.render(
-        replace(largest, grace_seconds=30, attempt=3, refused_on=Ground.NON_PREEMPTIBLE, cost=DEAREST)
+        replace(
+            largest, grace_seconds=30, attempt=3, refused_on=Ground.NON_PREEMPTIBLE, cost=DEAREST, cause=Cause.SENSITIVE
+        )
     )
     assert len(rendered.encode()) < MAX_ANNOTATION * 3 // 4
     assert eviction.parse(rendered) is not None
@@ -169,6 +174,7 @@ GARBAGE = {
     "negative hours": changed(cost={"gpuHours": -1}),
     "infinitely many hours": changed(cost={"cpuHours": float("inf")}),
     "hours that are no number": changed(cost={"cpuHours": float("nan")}),
+    "a cause that nobody has": changed(cause="mood"),
     "a ground that nobody has": changed(refusedOn="mood"),
     "JSON of depth 200": "[" * 200 + "]" * 200,
     "JSON of depth 2000": "[" * 2000 + "]" * 2000,

@@ -8,7 +8,7 @@ import pytest
 from reprieve_policy import checkpoint, keys, life
 from reprieve_policy.checkpoint import Plan
 from reprieve_policy.contract import BARE_ACCEPTANCE, Answer, AnswerState
-from reprieve_policy.eviction import TIMED, WAITING, Checkpoint, Eviction, Ground, Outcome, Phase, Source
+from reprieve_policy.eviction import TIMED, WAITING, Cause, Checkpoint, Eviction, Ground, Outcome, Phase, Source
 from reprieve_policy.life import Seen
 from reprieve_policy.life_table import TABLE, TERMINAL, Observation
 from reprieve_policy.mark import Mark
@@ -454,7 +454,7 @@ def test_a_victims_life(story: Story) -> None:
 def test_whoever_insists_is_the_one_who_asks() -> None:
     story = STORIES["somebody who asks for one that is reprieved is heard"]
     state, _ = live(story)
-    assert (state.source, state.refused_on) == (Source.LABEL, Ground.NEAR_COMPLETION)
+    assert (state.source, state.cause, state.refused_on) == (Source.LABEL, Cause.REQUEST, Ground.NEAR_COMPLETION)
 
 
 def test_lowering_the_ceiling_takes_no_time_from_a_victim_that_was_told() -> None:
