@@ -55,6 +55,8 @@ def test_hint_acknowledgement_condition_and_delete_come_in_this_order(cluster: C
     assert condition(ended, "DisruptionTarget")["status"] == "True"
     assert condition(ended, "DisruptionTarget")["reason"] == "PreemptionByReprieve"
     assert state(ended)["checkpoint"]["step"] == 120
+    saved_at = ended["metadata"]["annotations"]["reprieve.dev/last-checkpoint-at"]
+    assert saved_at == state(ended)["checkpoint"]["at"]
     assert len(workload.posts) == 1
     writes = [entry.what for entry in cluster.audit(namespace, "order")]
     assert writes == ["patch", "patch", "patch status", "delete"]

@@ -215,7 +215,7 @@ class ClusterHandle:
 
     def create_pod(self, namespace: str, name: str, **metadata: Json) -> Json:
         """Create a pod on a simulated node and return it once it runs."""
-        grace = metadata.pop("grace_seconds", 30)
+        grace, spec = metadata.pop("grace_seconds", 30), metadata.pop("spec", {})
         node = f"kwok-{next(_names) % self.cluster.settings.kwok_nodes}"
         document = {
             "apiVersion": "v1",
@@ -226,6 +226,7 @@ class ClusterHandle:
                 "terminationGracePeriodSeconds": grace,
                 "containers": [{"name": "main", "image": "none"}],
                 "tolerations": [{"operator": "Exists"}],
+                **spec,
             },
         }
         self.kubectl.read("create", "-f", "-", stdin=json.dumps(document))
