@@ -89,6 +89,10 @@ record: setup binaries ## record anew what a real API server asks webhooks about
 docs: setup ## write the reference of rules (docs/rules) anew, from the rules and their pinned messages
 	@$(BIN)/python -m reference
 
+.PHONY: proto
+proto: setup ## write the operator's messages anew, from the published contract in proto/
+	@$(BIN)/python -m stubs
+
 .PHONY: clean
 clean: ## remove the virtual environment and caches in the tree (binaries outside it stay)
 	@rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

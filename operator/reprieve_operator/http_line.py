@@ -4,10 +4,10 @@ import aiohttp
 from yarl import URL
 
 from reprieve_policy import contract
-from reprieve_policy.contract import Answer, AnswerState, Request
+from reprieve_policy.contract import Request
 from reprieve_policy.verdict import Violation
 
-from .line import Heard, Reply
+from .line import Heard, Reply, heard_of_asking, heard_of_looking
 from .targets import HttpTarget
 
 _CONNECT_SECONDS = 2.0
@@ -38,9 +38,7 @@ class HttpLine:
         answer = contract.parse_answer(text, "answer")
         if isinstance(answer, Violation):
             return Reply(Heard.ANSWER, contract.BARE_ACCEPTANCE, complaint=_complaint(text, answer))
-        if not _knows(answer, request.eviction_id):
-            return Reply(Heard.UNSURE, detail="answered for another request")
-        return Reply(Heard.ANSWER, answer)
+        return heard_of_asking(answer, request)
 
     async def look(self, target: HttpTarget, eviction_id: str, timeout_seconds: float) -> Reply:
         """Ask how far it is; without effect on the workload."""
@@ -55,9 +53,7 @@ class HttpLine:
         answer = contract.parse_answer(text, "answer")
         if isinstance(answer, Violation):
             return Reply(Heard.UNSUPPORTED, complaint=_complaint(text, answer))
-        if not _knows(answer, eviction_id):
-            return Reply(Heard.UNKNOWN_THERE)
-        return Reply(Heard.ANSWER, answer)
+        return heard_of_looking(answer, eviction_id)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -86,10 +82,6 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
             break
         text += chunk
     return bytes(text)
-
-
-def _knows(answer: Answer, eviction_id: str) -> bool:
-    return answer.state is not AnswerState.IDLE and answer.is_about(eviction_id)
 
 
 def _complaint(text: bytes, violation: Violation) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol, TypeVar
 
-from reprieve_policy.contract import Answer, Request
+from reprieve_policy.contract import Answer, AnswerState, Request
 
 
 class Heard(Enum):
@@ -35,6 +35,22 @@ class Reply:
     """What went wrong on the way, for the log."""
     complaint: str = ""
     """What is wrong with a document that was meant as an answer, for its author."""
+
+
+def heard_of_asking(answer: Answer, request: Request) -> Reply:
+    """Return what it means that a request was answered with this document."""
+    if _is_about(answer, request.eviction_id):
+        return Reply(Heard.ANSWER, answer)
+    return Reply(Heard.UNSURE, detail="answered for another request")
+
+
+def heard_of_looking(answer: Answer, eviction_id: str) -> Reply:
+    """Return what it means that a question was answered with this document."""
+    return Reply(Heard.ANSWER, answer) if _is_about(answer, eviction_id) else Reply(Heard.UNKNOWN_THERE)
+
+
+def _is_about(answer: Answer, eviction_id: str) -> bool:
+    return answer.state is not AnswerState.IDLE and answer.is_about(eviction_id)
 
 
 T_contra = TypeVar("T_contra", contravariant=True)

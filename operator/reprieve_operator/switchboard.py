@@ -8,12 +8,20 @@ from reprieve_policy.contract import Request
 
 from .http_line import HttpLine
 from .line import Heard, Line, Reply
-from .targets import HttpTarget, Target
+from .targets import GrpcTarget, HttpTarget, Target
 
 _MAX_CALLS: Final = 200
 """Calls at once. Without a limit, a thousand victims that time out together use up the file descriptors."""
 
-LINES: Mapping[type[Target], Callable[[], Line[Any]]] = {HttpTarget: HttpLine}
+
+def _grpc_line() -> Line[GrpcTarget]:
+    # Imported when the first such victim comes: without this, every operator would be 3 MB larger.
+    from .grpc_line import GrpcLine  # noqa: PLC0415
+
+    return GrpcLine()
+
+
+LINES: Mapping[type[Target], Callable[[], Line[Any]]] = {HttpTarget: HttpLine, GrpcTarget: _grpc_line}
 """How each kind of target is called. A line is made when its first target comes."""
 
 

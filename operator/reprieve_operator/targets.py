@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 from yarl import URL
 
 from reprieve_policy import agent
-from reprieve_policy.checkpoint import Hint, HttpHint
+from reprieve_policy.checkpoint import GrpcHint, Hint, HttpHint
 
 from .pods import Pod
 
@@ -23,17 +23,29 @@ class HttpTarget:
     url: URL
 
 
-Target = HttpTarget
+@dataclass(frozen=True, slots=True)
+class GrpcTarget:
+    """A port on the pod's own address, which is never a name."""
+
+    address: IPv4Address | IPv6Address
+    port: int
+
+
+Target = HttpTarget | GrpcTarget
 """What a line can reach. One class a carrier; `switchboard.LINES` says which line is whose."""
 
 
 def find(pod: Pod, hint: Hint, *, allow_loopback: bool) -> Target | str | None:
     """Return where this hint of this pod goes; a reason where it cannot; `None` where it is written to the annotation."""
-    called = hint if isinstance(hint, HttpHint) else agent.endpoint(hint, pod.spec.initContainers)
+    called = hint if isinstance(hint, HttpHint | GrpcHint) else agent.endpoint(hint, pod.spec.initContainers)
     if called is None:
         return None
     address = _own_address(pod, allow_loopback=allow_loopback)
-    return address if isinstance(address, str) else HttpTarget(_url(address, called.port, called.path))
+    if isinstance(address, str):
+        return address
+    if isinstance(called, GrpcHint):
+        return GrpcTarget(address, called.port)
+    return HttpTarget(_url(address, called.port, called.path))
 
 
 def _own_address(pod: Pod, *, allow_loopback: bool) -> IPv4Address | IPv6Address | str:

@@ -68,7 +68,7 @@ class AnnotationHint:
 
 Hint = HttpHint | GrpcHint | SignalHint | FileHint | AnnotationHint
 
-DELIVERED = frozenset({HttpHint, AnnotationHint})
+DELIVERED = frozenset({HttpHint, GrpcHint, AnnotationHint})
 """What this version of the operator carries. Whoever declares another is asked by annotation."""
 
 

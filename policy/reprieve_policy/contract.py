@@ -1,10 +1,12 @@
 """The contract "checkpoint now", version 1: what Reprieve asks of a workload, and what a workload may answer.
 
-One pair of JSON documents for every carrier (HTTP body, annotation). Asking is `POST`; asking again how far it is, is
-`GET` on the same path, which must have no effect. Success is never inferred: only `saved` says that it is saved.
+One pair of JSON documents for every carrier (HTTP body, annotation; for gRPC, `proto/` says the same field by field). Asking is
+`POST`; asking again how far it is, is `GET` on the same path, which must have no effect. Success is never inferred: only
+`saved` says that it is saved.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -102,10 +104,11 @@ def parse_answer(text: str | bytes, path: str) -> Answer | Violation:
         return Violation(path, Kind.INVALID, shown, "must be JSON")
     if not isinstance(document, dict):
         return Violation(path, Kind.INVALID, shown, "must be a JSON object")
-    return _from_document(document, path)
+    return read_answer(document, path)
 
 
-def _from_document(document: dict[str, object], path: str) -> Answer | Violation:
+def read_answer(document: Mapping[str, object], path: str) -> Answer | Violation:
+    """Check an answer that a carrier has decoded; its fields are those of the JSON document."""
     state = document.get("state")
     if not isinstance(state, str) or state not in tuple(AnswerState):
         return unsupported(f"{path}.state", texts.show(state), AnswerState)

@@ -177,4 +177,4 @@ def test_a_hint_to_a_port_that_is_not_declared_is_refused(ours: OwnCluster) -> N
     refused = create(ours, pod, "--dry-run=server")
     assert 'Invalid value: "grpc://:9000": must be a port that a container of the pod declares' in refused.stderr
     pod["spec"]["containers"][0]["ports"] = [{"containerPort": 9000}]
-    assert "asked by annotation only as yet" in create(ours, pod, "--dry-run=server").stderr
+    assert "created (server dry run)" in create(ours, pod, "--dry-run=server").stdout

@@ -1,6 +1,7 @@
 """The operator's pure parts: addresses that may be called, what is known of a hint, what a pod's object says."""
 
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from reprieve_operator.line import Heard
 from reprieve_operator.pods import Pod
 from reprieve_operator.targets import HttpTarget
 from reprieve_policy import keys
-from reprieve_policy.checkpoint import FileHint, HttpHint, SignalHint
+from reprieve_policy.checkpoint import FileHint, GrpcHint, HttpHint, SignalHint
 from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
 from reprieve_policy.life_table import TABLE
 from reprieve_policy.namespace import NamespacePolicy
@@ -82,6 +83,12 @@ REFUSED = {
 @pytest.mark.parametrize("address", REFUSED.values(), ids=REFUSED)
 def test_a_hint_goes_nowhere_else(address: str) -> None:
     assert isinstance(targets.find(at(address), HINT, allow_loopback=False), str)
+    assert isinstance(targets.find(at(address), GrpcHint(9000), allow_loopback=False), str)
+
+
+def test_over_grpc_it_goes_to_the_same_address() -> None:
+    found = targets.find(at("fd00::7"), GrpcHint(9000), allow_loopback=False)
+    assert found == targets.GrpcTarget(ip_address("fd00::7"), 9000)
 
 
 def test_a_pod_on_its_nodes_network_is_not_called() -> None:

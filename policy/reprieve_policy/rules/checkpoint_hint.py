@@ -3,7 +3,7 @@
 Checked: `http://:PORT/…` and `grpc://:PORT` name a `containerPort` that a container declares, `signal://…?container=NAME` a
 container, `file:///PATH` a path inside a volume that a container mounts, unless the pod asks for the agent, which brings one; native sidecars
 are containers too. Warned of: a scheme that nobody carries, so that its workload is asked by annotation: `file` without the agent,
-and what this version does not carry yet (`grpc`, `signal` without the agent).
+and what this version does not carry yet (`signal` without the agent).
 
 Why: a hint that reaches nobody is a checkpoint that fails at the worst moment, and nobody learns of it before. Kubernetes does
 not need ports to be declared; here they say that the workload knows of the hint.

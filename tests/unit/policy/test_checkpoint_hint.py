@@ -105,11 +105,15 @@ def test_what_is_carried_is_a_hint() -> None:
     assert set(Hint.__args__) > DELIVERED
 
 
-def test_a_template_is_checked_too_and_its_warning_fits_into_a_line() -> None:
+def test_a_template_is_checked_too() -> None:
     verdict = decide_admission(a_pod().with_hint("grpc://:9000").asking().in_template_of("CronJob"), None, Facts())
     prefix = "spec.jobTemplate.spec.template."
     assert verdict.message == f'{prefix}{PATH}: Invalid value: "grpc://:9000": {PORT}'
-    assert verdict.warnings == (f"{prefix}{PATH}: {AS_YET}",)
+
+
+def test_the_warning_of_a_template_fits_into_a_line() -> None:
+    verdict = decide_admission(a_pod().with_hint("file:///dev/shm/x").asking().in_template_of("CronJob"), None, Facts())
+    assert verdict.warnings == (f"spec.jobTemplate.spec.template.{PATH}: {NO_AGENT}",)
     assert len(verdict.warnings[0]) < 120
 
 

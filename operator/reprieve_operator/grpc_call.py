@@ -1,0 +1,203 @@
+"""One unary gRPC call over a connection of its own (gRPC's "PROTOCOL-HTTP2" document), to a peer that is not trusted.
+
+On h2, which does no I/O, so that the bounds are ours. grpc.aio has none before the peer has acknowledged its settings:
+one that never does makes it take 16 MiB of headers, 200 MB of memory and 3 s of the event loop, in a single call.
+"""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    RemoteSettingsChanged,
+    ResponseReceived,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+)
+from h2.exceptions import H2Error
+
+_CONNECT_SECONDS = 2.0
+_CHUNK: Final = 4096
+_MAX_BYTES: Final = 64 * 1024
+"""Of a whole call: settings, headers, an answer of 16 KiB, trailers."""
+_MAX_EVENTS: Final = 256
+"""Without this, empty frames would take half a second of the event loop."""
+_MAX_HEADERS: Final = 8192
+"""Bytes once unfolded; h2 counts them as it decodes, whatever the peer has acknowledged."""
+_STREAM: Final = 1
+
+
+class Status(IntEnum):
+    """gRPC's own words for how a call ended (its document "statuscodes")."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class NotSent(Exception):  # noqa: N818 - it says what is certain, which is no error of ours
+    """The peer has certainly not begun with this call."""
+
+
+class Broken(Exception):  # noqa: N818
+    """The connection broke, or what came was not gRPC: the peer may have begun."""
+
+
+@dataclass(slots=True)
+class _Response:
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    data: bytearray = field(default_factory=bytearray)
+    has_ended: bool = False
+
+
+async def call(host: str, port: int, path: str, message: bytes, timeout_seconds: float) -> bytes | Status:
+    """Return the one message of the answer, or the word for there being none; raises `NotSent`, `Broken`."""
+    is_sent = False
+    try:
+        async with asyncio.timeout(timeout_seconds), _connection(host, port) as connection:
+            await connection.greet()
+            connection.begin(_headers(host, port, path))
+            is_sent = True
+            await connection.send(struct.pack(">BI", 0, len(message)) + message)
+            return _read(await connection.response())
+    except (H2Error, OSError, EOFError, TimeoutError) as error:
+        why = str(error) or type(error).__name__
+        raise (Broken(why) if is_sent else NotSent(why)) from error
+
+
+class _Connection:
+    """One connection with one stream."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+        self._h2.decoder.max_header_list_size = _MAX_HEADERS
+        self._left, self._events_left = _MAX_BYTES, _MAX_EVENTS
+
+    async def greet(self) -> None:
+        """Say hello and wait for the peer's; so whoever speaks no HTTP/2 is sent nothing."""
+        self._h2.initiate_connection()
+        while not any(isinstance(event, RemoteSettingsChanged) for event in await self._receive()):
+            pass
+
+    def begin(self, headers: list[tuple[str, str]]) -> None:
+        """Begin the request; nothing of it has left yet."""
+        self._h2.send_headers(_STREAM, headers)
+
+    async def send(self, body: bytes) -> None:
+        """Send the request. A peer whose window has no room for it is waited for."""
+        while self._h2.local_flow_control_window(_STREAM) < len(body):
+            await self._receive()
+        self._h2.send_data(_STREAM, body, end_stream=True)
+
+    async def response(self) -> _Response:
+        """Return the response once it is whole."""
+        response = _Response()
+        while not response.has_ended:
+            for event in await self._receive():
+                _take(event, response)
+        return response
+
+    async def _receive(self) -> list[Event]:
+        """Send what is to be sent and return what comes next; never nothing."""
+        self._writer.write(self._h2.data_to_send())
+        await self._writer.drain()
+        data = await self._reader.read(_CHUNK)
+        if not data:
+            raise EOFError("the connection was closed")
+        events = self._h2.receive_data(data)
+        self._left -= len(data)
+        self._events_left -= len(events)
+        if self._left < 0 or self._events_left < 0:
+            raise EOFError("more was sent than an answer may have")
+        return events
+
+
+@contextlib.asynccontextmanager
+async def _connection(host: str, port: int) -> AsyncIterator[_Connection]:
+    async with asyncio.timeout(_CONNECT_SECONDS):
+        reader, writer = await asyncio.open_connection(host, port, limit=_CHUNK)
+    try:
+        yield _Connection(reader, writer)
+    finally:
+        # At once, whatever the peer has not taken yet.
+        writer.transport.abort()
+
+
+def _headers(host: str, port: int, path: str) -> list[tuple[str, str]]:
+    return [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", f"[{host}]:{port}" if ":" in host else f"{host}:{port}"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        ("user-agent", "reprieve-operator"),
+    ]
+
+
+def _take(event: Event, response: _Response) -> None:
+    if isinstance(event, ResponseReceived | TrailersReceived):
+        response.headers.update((bytes(name), bytes(value)) for name, value in event.headers)
+    elif isinstance(event, DataReceived):
+        response.data += event.data
+    elif isinstance(event, StreamEnded):
+        response.has_ended = True
+    elif isinstance(event, StreamReset):
+        _refuse(event.error_code == ErrorCodes.REFUSED_STREAM, "the call was reset")
+    elif isinstance(event, ConnectionTerminated):
+        _refuse(event.last_stream_id == 0, "the workload is going away")
+
+
+def _refuse(is_certain: bool, why: str) -> None:  # noqa: FBT001
+    raise NotSent(why) if is_certain else Broken(why)
+
+
+_HTTP_STATUSES = {
+    b"400": Status.INTERNAL,
+    b"401": Status.UNAUTHENTICATED,
+    b"403": Status.PERMISSION_DENIED,
+    b"404": Status.UNIMPLEMENTED,
+}
+"""What the words of a server that is not gRPC's stand for (gRPC's document "http-grpc-status-mapping")."""
+
+
+def _read(response: _Response) -> bytes | Status:
+    if response.headers.get(b":status") != b"200":
+        return _HTTP_STATUSES.get(response.headers.get(b":status", b""), Status.UNKNOWN)
+    said = response.headers.get(b"grpc-status", b"").decode("ascii", "replace")
+    status = Status(int(said)) if said in {str(known.value) for known in Status} else Status.UNKNOWN
+    return _message(bytes(response.data)) if status is Status.OK else status
+
+
+def _message(data: bytes) -> bytes:
+    """Return the one message of a response. None is compressed: a small one would unfold to a large one."""
+    if len(data) < 5 or data[0] != 0 or struct.unpack(">I", data[1:5])[0] != len(data) - 5:
+        raise Broken("the answer is not one message")
+    return data[5:]
