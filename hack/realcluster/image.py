@@ -1,7 +1,7 @@
 """Container images made on the spot, as OCI layout tarballs: no registry, no Docker, no network.
 
 The workload image holds the Python interpreter that runs this module, with its standard library and a few shell tools
-of the machine. The programs of workloads come from ConfigMaps, so this one image serves them all. `localhost/…:1` and
+of the machine. The programs of workloads come from ConfigMaps, and the agent is in it too, so this one image serves all. `localhost/…:1` and
 `imagePullPolicy: Never` on the pods: the kubelet would try to pull a tag named `latest`.
 """
 
@@ -27,12 +27,14 @@ from .errors import ClusterError
 from .node_config import PAUSE_IMAGE
 from .progress import Progress
 
+AGENT = Path(__file__).resolve().parents[2] / "agent" / "reprieve_agent"
+AGENT_PROGRAM = "#!/usr/bin/python3 -I\nimport sys\nfrom reprieve_agent.main import main\nsys.exit(main())\n"
 PYTHON_IMAGE = "localhost/reprieve/python:1"
 # All shared libraries are in one folder: the machine's own folders differ between distributions.
 LIBRARIES = "/usr/lib/image"
 ENVIRONMENT = [f"LD_LIBRARY_PATH={LIBRARIES}", "PATH=/usr/bin", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"]
 LOADED_LATE = "libgcc_s.so.1"
-TOOLS = ("sh", "cat", "date", "env", "kill", "ls", "mkdir", "sleep", "true")
+TOOLS = ("sh", "cat", "date", "env", "kill", "ls", "mkdir", "mv", "sleep", "true")
 NOT_WANTED = re.compile(
     r"(idle_)?tests?|idlelib|tkinter|turtledemo|ensurepip|lib2to3|distutils|pydoc_data|(site|dist)-packages|config-.*"
 )
@@ -47,7 +49,7 @@ Layer = Callable[[tarfile.TarFile], None]
 
 def python_image(progress: Progress) -> Path:
     """Return the tarball of the workload image, made unless this interpreter's is cached."""
-    target = _cached("python", sys.version, sys.base_prefix, *map(str, map(shutil.which, TOOLS)))
+    target = _cached("python", sys.version, sys.base_prefix, *map(str, map(shutil.which, TOOLS)), *_agent_sources())
     if not target.exists():
         with progress.task(f"making an image of Python {platform.python_version()}"):
             config: dict[str, object] = {"Cmd": ["/usr/bin/python3"], "Env": ENVIRONMENT, "User": USER}
@@ -94,6 +96,7 @@ def _add_python(layer: tarfile.TarFile) -> None:
     modules = {
         f"usr/{sys.platlibdir}/{version}/{file.relative_to(library)}": file for file in _standard_library(library)
     }
+    modules |= {f"usr/{sys.platlibdir}/{version}/reprieve_agent/{file.name}": file for file in AGENT.glob("*.py")}
     extensions = [file for file in modules.values() if file.suffix == ".so"]
     libraries = [*_shared_libraries([*programs.values(), *extensions]), *_loaded_late()]
     linked = {_place(file): file for file in libraries}
@@ -102,6 +105,7 @@ def _add_python(layer: tarfile.TarFile) -> None:
             layer.add(_without_symbols(file.resolve(), Path(scratch)), place, filter=_plain)
     for link, target in {"usr/bin/python3": version, "usr/bin/python": version, "bin": "usr/bin"}.items():
         _add_special(layer, link, tarfile.SYMTYPE, 0o777, target)
+    _add_text(layer, "usr/bin/reprieve-agent", AGENT_PROGRAM, mode=0o755)
     _add_special(layer, "tmp", tarfile.DIRTYPE, 0o1777)
     _add_text(layer, "etc/passwd", f"root:x:0:0::/:/bin/sh\nnonroot:x:{USER}:{USER}::/tmp:/bin/sh\n")
     _add_text(layer, "etc/group", f"root:x:0:\nnonroot:x:{USER}:\n")
@@ -159,10 +163,14 @@ def _add_special(layer: tarfile.TarFile, name: str, kind: bytes, mode: int, targ
     layer.addfile(member)
 
 
-def _add_text(layer: tarfile.TarFile, name: str, text: str | bytes) -> None:
+def _agent_sources() -> list[str]:
+    return [file.read_text() for file in sorted(AGENT.glob("*.py"))]
+
+
+def _add_text(layer: tarfile.TarFile, name: str, text: str | bytes, mode: int = 0o644) -> None:
     data = text if isinstance(text, bytes) else text.encode()
     member = tarfile.TarInfo(name)
-    member.size, member.mode = len(data), 0o644
+    member.size, member.mode = len(data), mode
     layer.addfile(member, io.BytesIO(data))
 
 

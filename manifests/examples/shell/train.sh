@@ -1,0 +1,50 @@
+#!/bin/sh
+# A job that may be preempted at any time and knows nothing but files: the contract "checkpoint now" in POSIX shell.
+#
+# The agent puts the request into $request; what this script puts beside it is the answer. A file is written under another name
+# first and then renamed, so that nobody ever reads half of one.
+request=/run/reprieve/request
+checkpoint=$CHECKPOINTS/$POD_NAME.step
+
+write() { # write FILE TEXT
+    printf '%s\n' "$2" > "$1.new" && mv "$1.new" "$1"
+}
+
+answer() { # answer STATE [MORE FIELDS]: always with the id of the request that it is about
+    write "$request.answer" "{\"id\":\"$id\",\"state\":\"$1\"$2}"
+}
+
+save() {
+    answer saving
+    sleep 1 # what is saved takes longer than one number
+    write "$checkpoint" "$step"
+    answer saved ",\"step\":$step,\"path\":\"$checkpoint\""
+    echo "saved step $step to $checkpoint"
+}
+
+# 128 + SIGTERM: for a Job, 0 would mean that nothing is left to do.
+trap 'echo "stopped by SIGTERM, unfinished"; exit 143' TERM
+
+step=0
+if [ -n "$RESUME_FROM_CHECKPOINT" ]; then
+    read -r step < "$RESUME_FROM_CHECKPOINT"
+    echo "resuming from step $step, saved in $RESUME_FROM_CHECKPOINT"
+fi
+echo "training from step $step to $STEPS"
+answered=
+while [ "$step" -lt "$STEPS" ]; do
+    sleep 0.2 # the work
+    step=$((step + 1))
+    said=
+    if [ -f "$request" ]; then read -r said < "$request"; fi
+    case $said in
+    "$answered" | *'"cancelled":true'*) ;; # nothing new, or taken back: go on
+    *)
+        id=${said#*\"id\":\"}
+        id=${id%%\"*}
+        save
+        answered=$said
+        ;;
+    esac
+done
+echo finished
