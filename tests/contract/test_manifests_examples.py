@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from reprieve_policy import checkpoint, namespace
+from reprieve_policy import agent, checkpoint, namespace
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.checkpoint import HttpHint, Plan
 from reprieve_policy.facts import Facts
@@ -38,6 +38,16 @@ def test_what_is_shown_as_admitted_is_admitted_without_a_warning(name: str) -> N
     verdict = judge(f"admitted/{name}")
     assert verdict.is_allowed, verdict.message
     assert verdict.warnings == ()
+
+
+@pytest.mark.parametrize("name", ["shell", "launcher"])
+def test_what_is_asked_by_file_is_admitted_without_a_warning_and_would_get_the_agent(name: str) -> None:
+    (job,) = resources_in(f"{name}/job.yaml")
+    verdict = decide_admission(job, None, Facts())
+    assert (verdict.message, verdict.warnings) == ("[]", ())
+    (view,) = pod_views(job)
+    assert agent.is_wanted(view)
+    assert isinstance(agent.find_place(view), agent.Place)
 
 
 def test_three_mistakes_are_three_violations() -> None:
