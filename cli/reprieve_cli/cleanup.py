@@ -1,6 +1,6 @@
 """`reprieve cleanup`: before uninstalling, take away what would hold or mislead anybody once nobody looks after it.
 
-Marks and states of victims, our finalizer, gang gates, and the ledgers on owners. What a pod says of itself (its class,
+Marks and states of victims, our finalizer, gang gates, and the ledgers on owners; Jobs that we suspended run again. What a pod says of itself (its class,
 its checkpoint annotations) is its author's, and what a replacement was told on its way is its own: both stay.
 """
 
@@ -81,6 +81,12 @@ def build_owner_patch(metadata: ObjectMeta) -> Patch:
     return {"metadata": {"uid": metadata.uid, "labels": {keys.LEDGER: None}, "annotations": {keys.LEDGER: None}}}
 
 
+def build_job_patch(metadata: ObjectMeta) -> Patch:
+    """Return what resumes a Job that Reprieve has suspended: nobody else would."""
+    traces = {"labels": {keys.SUSPENDED: None}, "annotations": {keys.SUSPENDED: None}}
+    return {"metadata": {"uid": metadata.uid, **traces}, "spec": {"suspend": False}}
+
+
 async def _clean(api: Api, *, target: Target, lease: str, is_dry_run: bool, force: bool) -> int:
     holder = await _holder(api, lease)
     if holder and not force:
@@ -120,14 +126,16 @@ async def _traces(api: Api, namespace: str | None) -> AsyncIterator[_Trace]:
             if patch is not None:
                 yield _trace("pods", "pod", pod.metadata, patch)
     for kind, owner in OWNERS.items():
-        async for found in _owners(api, object_path(owner.resource, namespace)):
+        async for found in _labelled(api, object_path(owner.resource, namespace), keys.LEDGER):
             yield _trace(owner.resource, kind, found.metadata, build_owner_patch(found.metadata))
+    async for found in _labelled(api, object_path("jobs", namespace), keys.SUSPENDED):
+        yield _trace("jobs", "Job", found.metadata, build_job_patch(found.metadata))
 
 
-async def _owners(api: Api, path: str) -> AsyncIterator[PartialObject]:
-    """Yield those with a ledger; none of a kind that the cluster does not have."""
+async def _labelled(api: Api, path: str, label: str) -> AsyncIterator[PartialObject]:
+    """Yield those with our label; none of a kind that the cluster does not have."""
     try:
-        async for page, _ in api.pages(path, PartialObject, params={"labelSelector": keys.LEDGER}, metadata_only=True):
+        async for page, _ in api.pages(path, PartialObject, params={"labelSelector": label}, metadata_only=True):
             for found in page:
                 yield found
     except ApiError as error:

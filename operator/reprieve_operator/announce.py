@@ -50,6 +50,9 @@ REASONS: dict[str, tuple[str, str]] = {
     "SoftEvictionWithoutNotice": ("Delete", _WARNING),
     "GangDiverges": ("Read", _WARNING),
     "WaitingForBudget": ("Wait", _WARNING),
+    "JobSuspended": ("Suspend", _NORMAL),
+    "JobResumed": ("Resume", _NORMAL),
+    "JobNotResumed": ("Resume", _WARNING),
     "WaitingForFinalizers": ("Wait", _WARNING),
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),
@@ -74,6 +77,11 @@ class Regarding:
     def pod(cls, metadata: VersionedMeta) -> "Regarding":
         """Return the pod of this metadata."""
         return cls("Pod", metadata.namespace or "", metadata.name or "", metadata.uid or "")
+
+    @classmethod
+    def job(cls, metadata: VersionedMeta) -> "Regarding":
+        """Return the Job of this metadata."""
+        return cls("Job", metadata.namespace or "", metadata.name or "", metadata.uid or "", "batch/v1")
 
 
 class Announcer:

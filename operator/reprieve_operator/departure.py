@@ -4,15 +4,19 @@ Whether it goes is decided before (`life`), how by `ending`; what this process k
 """
 
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 from reprieve_policy import checkpoint, ending
 from reprieve_policy.ending import Way
 from reprieve_policy.eviction import Eviction
 from reprieve_policy.life import Decision
+from reprieve_policy.objects import controller_of
 from reprieve_runtime.api import ApiError
 
-from . import observe
+from . import observe, story
+from .announce import Regarding
 from .ending import Ending
 from .evicting import Evicting
 from .pods import Pod
@@ -24,6 +28,12 @@ HOPELESS = (400, 403, 422)
 """Asking once more will not be answered otherwise."""
 NO_ROOM = 422
 """What a write gets where the pod's own annotations fill the 262,144 bytes that the API server allows."""
+
+
+_ANNOUNCED = (Way.DELETE, Way.ANNOUNCE, Way.SUSPEND)
+"""Where the condition that says "disrupted" is ours to write, in time: the control plane takes it back after two minutes."""
+_JOB_SECONDS = 2.0
+"""Between two looks at the other pods of a Job."""
 
 
 class Departure:
@@ -39,6 +49,14 @@ class Departure:
         self._evicting = Evicting(tools)
         self._is_recorded = False
         self._is_asked = False
+        self._waits_for_job = False
+        self._ways: dict[Way, Callable[[Pod, Eviction], Awaitable[float | None]]] = {
+            Way.DELETE: self._delete,
+            Way.EVICT: self._evict,
+            Way.SUSPEND: self._suspend,
+            Way.ANNOUNCE: self._wait_for_job,
+            Way.WAIT: self._wait_for_job,
+        }
 
     def is_stuck(self, pod: Pod | None) -> bool:
         """True where the victim is there long after its grace was over."""
@@ -56,14 +74,33 @@ class Departure:
         if self._is_asked:
             # The watch has not told yet; what it tells meanwhile (a status, the API server's condition) is older.
             return resync
-        way = ending.decide(state, self._tools.policy.current, self._tools.clock.now())
+        way = await self._way(pod, state)
         await self._record(pod, state)
         pod = await self._write_end(pod, decision, way)
-        pause = await (self._evict(pod, state) if way is Way.EVICT else self._delete(pod, state))
+        pause = await self._ways[way](pod, state)
         if pause is not None:
             return min(pause, resync)
         self._is_asked = True
         return resync
+
+    async def _way(self, pod: Pod, state: Eviction) -> Way:
+        settings = self._tools.policy.current
+        job = await self._tools.jobs.look(pod) if ending.concerns_its_job(state, settings) else None
+        return ending.decide(state, job, settings, self._tools.clock.now())
+
+    async def _suspend(self, pod: Pod, state: Eviction) -> float:
+        backoff = timedelta(seconds=self._tools.policy.current.suspended_job_backoff_seconds)
+        until = await self._tools.jobs.suspend(pod, backoff)
+        if until is not None:
+            owner = controller_of(pod.metadata)
+            assert owner is not None
+            about = Regarding("Job", pod.metadata.namespace or "", owner.name, owner.uid, "batch/v1")
+            self._tools.announcer.announce(about, *story.job_suspended(until))
+        return await self._wait_for_job(pod, state)
+
+    async def _wait_for_job(self, pod: Pod, state: Eviction) -> float:  # noqa: ARG002 - as the other ways
+        self._waits_for_job = True
+        return _JOB_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
     async def _delete(self, pod: Pod, state: Eviction) -> float | None:
         if await self._tools.effects.delete(pod, state):
@@ -78,7 +115,7 @@ class Departure:
 
     async def _write_end(self, pod: Pod, decision: Decision, way: Way) -> Pod:
         """Write the state and, where the API server does not, the condition; whatever of it the pod does not show."""
-        state, announces = decision.eviction, way is Way.DELETE
+        state, announces = decision.eviction, way in _ANNOUNCED
         is_written = self.unwritten is not None or observe.state_of(pod.metadata) == state
         if is_written and not (announces and not observe.has_disruption_target(pod)):
             return pod
@@ -90,16 +127,19 @@ class Departure:
     async def _write(self, pod: Pod, state: Eviction, way: Way) -> Pod:
         effects, unwritten = self._tools.effects, self.unwritten
         try:
-            if way is Way.EVICT:
+            if way not in _ANNOUNCED:
                 return await effects.write_state(pod, state, None, begins=False)
             return await effects.write_disruption(pod, state if unwritten is None else None)
         except ApiError as error:
             if error.status != NO_ROOM or unwritten is not None:
                 raise
         self.unwritten = state
-        return pod if way is Way.EVICT else await effects.write_disruption(pod, None)
+        return await effects.write_disruption(pod, None) if way in _ANNOUNCED else pod
 
     async def _wait_for_end(self, pod: Pod, decision: Decision) -> float:
+        if self._waits_for_job:
+            self._waits_for_job = False
+            self._tools.tally.suspended(pod, decision.eviction)
         if decision.moves:
             try:
                 pod = await self._tools.effects.write_state(pod, decision.eviction, None, begins=False)

@@ -151,6 +151,15 @@ class Effects:
         body = {"metadata": {**changes, "uid": metadata.uid, "resourceVersion": metadata.resourceVersion}}
         await self._call("patch", lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
 
+    async def patch_job(
+        self, path: str, metadata: VersionedMeta, changes: Mapping[str, object], *, suspend: bool | None
+    ) -> None:
+        """Suspend a Job or resume it (`None`: neither), and write in the same step what is kept on it."""
+        body: Body = {"metadata": {**changes, "uid": metadata.uid, "resourceVersion": metadata.resourceVersion}}
+        if suspend is not None:
+            body["spec"] = {"suspend": suspend}
+        await self._call("patch", lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+
     async def write_conditions(self, path: str, metadata: VersionedMeta, conditions: list[Body]) -> None:
         """Replace the conditions of an object that nobody has changed meanwhile."""
         precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}

@@ -78,7 +78,7 @@ def see(
         is_insisted_on=is_insisted_on(pod.metadata),
         reprieve=reprieve,
         is_being_deleted=pod.metadata.deletionTimestamp is not None,
-        containers_ended=pod.status.phase in _ENDED,
+        containers_ended=has_ended(pod),
         pod_grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else grace,
         answer=answer,
         hint_was_lost=hint_was_lost,
@@ -126,10 +126,15 @@ def request_of(pod: Pod, state: Eviction, settings: PolicySettings, policy: Name
     )
 
 
+def has_ended(pod: Pod) -> bool:
+    """True where the pod has succeeded or failed."""
+    return pod.status.phase in _ENDED
+
+
 def have_containers_ended(pod: Pod) -> bool:
     """True where no container runs and none will: each has ended, or the pod never got a node."""
     states = [status.state for status in pod.status.containerStatuses or ()]
-    if pod.status.phase in _ENDED or (pod.status.phase == "Pending" and not pod.spec.nodeName):
+    if has_ended(pod) or (pod.status.phase == "Pending" and not pod.spec.nodeName):
         return True
     return bool(states) and all(state is not None and state.terminated is not None for state in states)
 

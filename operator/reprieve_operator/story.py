@@ -57,6 +57,26 @@ def waiting_for_budget(refusal: str, until: datetime) -> tuple[str, str]:
     return "WaitingForBudget", f"not evicted yet, at {_time(until)} at the latest: {refusal.rstrip('.')}"
 
 
+def suspended() -> tuple[str, str]:
+    """Return the Event of a victim whose Job was suspended."""
+    return "SoftEvictionDeleting", "its Job was suspended: all of its pods go, each with its own grace"
+
+
+def job_suspended(until: datetime) -> tuple[str, str]:
+    """Return the Event of a Job all of whose pods must go."""
+    return "JobSuspended", f"all of its pods must go and may; it is resumed at {_time(until)}"
+
+
+def resumed() -> tuple[str, str]:
+    """Return the Event of a Job that runs again."""
+    return "JobResumed", "the back-off is over: resumed"
+
+
+def not_resumed() -> tuple[str, str]:
+    """Return the Event of a Job that is no longer ours to resume."""
+    return "JobNotResumed", "somebody else has suspended it since, or changed what was kept on it: theirs to resume"
+
+
 def waiting_for(finalizers: tuple[str, ...]) -> tuple[str, str]:
     """Return the Event of a victim whose containers have ended and that others hold."""
     names = ", ".join(quote(name) for name in finalizers)

@@ -41,10 +41,17 @@ class Tally:
             if move.to in (Phase.REPRIEVED, Phase.SPARED) and state.refused_on is not None:
                 self._metrics.refusals.labels(state.refused_on.value).inc()
 
+    def suspended(self, pod: Pod, state: Eviction) -> None:
+        """Tell and count the end of a victim whose Job was suspended."""
+        self._ended(pod, state, story.suspended())
+
     def deleted(self, pod: Pod, state: Eviction) -> None:
         """Tell and count a DELETE."""
+        self._ended(pod, state, story.deleting(state))
+
+    def _ended(self, pod: Pod, state: Eviction, told: tuple[str, str]) -> None:
         namespace, outcome = pod.metadata.namespace or "", "unknown" if state.outcome is None else state.outcome.value
-        self._announcer.announce(Regarding.pod(pod.metadata), *story.deleting(state))
+        self._announcer.announce(Regarding.pod(pod.metadata), *told)
         self._metrics.preemptions.labels(namespace, state.cause or Cause.REQUEST).inc()
         self._metrics.outcomes.labels(outcome).inc()
         if state.cost is not None:

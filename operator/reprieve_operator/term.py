@@ -19,8 +19,10 @@ from .keepers import Keepers
 from .ledgerkeeper import LedgerKeeper
 from .metrics import Metrics
 from .namespace_policies import NamespacePolicies
+from .owner_jobs import OwnerJobs
 from .pods import Pod
 from .policy_source import PolicySource
+from .resumer import Resumer
 from .settings import OperatorSettings
 from .sweep import Sweep
 from .switchboard import Switchboard
@@ -82,6 +84,7 @@ class Terms:
                 namespaces=namespaces,
                 effects=effects,
                 ledger=LedgerKeeper(self._api, effects),
+                jobs=OwnerJobs(self._api, effects, self._clock),
                 lines=lines,
                 announcer=self._announcer,
                 tally=Tally(self._announcer, self._metrics, namespaces),
@@ -90,9 +93,11 @@ class Terms:
         census = GangCensus(self._api, effects, self._announcer, self.policy, namespaces, self._clock)
         sweep = Sweep(self._api, effects, keepers, self._announcer, census)
         gatekeeper = self._make_gatekeeper(effects)
+        seconds = self._settings.resync_interval_seconds
+        resumer = Resumer(self._api, effects, self._announcer, self._clock, interval_seconds=seconds)
         self._keepers, self._gatekeeper, self._census = keepers, gatekeeper, census
         try:
-            async with _beside(self._announcer.run(), self._sweep(sweep), gatekeeper.run()):
+            async with _beside(self._announcer.run(), self._sweep(sweep), gatekeeper.run(), resumer.run()):
                 await self._watch(keepers)
         finally:
             await keepers.close()

@@ -7,6 +7,7 @@ from .clock import Clock
 from .effects import Effects
 from .ledgerkeeper import LedgerKeeper
 from .namespace_policies import NamespacePolicies
+from .owner_jobs import OwnerJobs
 from .policy_source import PolicySource
 from .settings import OperatorSettings
 from .switchboard import Switchboard
@@ -23,6 +24,7 @@ class Tools:
     namespaces: NamespacePolicies
     effects: Effects
     ledger: LedgerKeeper
+    jobs: OwnerJobs
     lines: Switchboard
     announcer: Announcer
     tally: Tally

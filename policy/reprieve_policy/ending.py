@@ -1,7 +1,7 @@
-"""How a victim that may go is ended: a table of rules, of which the first that applies holds.
+"""How a victim that may go is ended: by a DELETE, the Eviction API, or the suspension of the Job that owns it.
 
 When it may go is `life`'s; what was chosen is performed by the operator. All waiting in here ends at the victim's own
-ceiling (`ceiling` after it was requested): then it is a DELETE, whatever stands in the way.
+ceiling (the setting `ceiling`, after it was requested): then it is a DELETE, whatever stands in the way.
 """
 
 from collections.abc import Callable
@@ -10,34 +10,60 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from . import suspension
 from .eviction import Eviction
 from .settings import EVICT, PolicySettings
+from .suspension import Standing
 
 
 class Way(StrEnum):
-    """What is asked of the API server."""
+    """What is done now."""
 
     DELETE = "delete"
     EVICT = "evict"
     """The Eviction API: a PodDisruptionBudget is honoured, and the API server writes the condition itself."""
+    SUSPEND = "suspend"
+    """The Job is suspended: the job controller deletes all of its pods, which have nothing more to say."""
+    ANNOUNCE = "announce"
+    """The disruption is announced, and the Job's other pods are waited for to be as far."""
+    WAIT = "wait"
+    """The Job's other pods, or the job controller, are waited for."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Context:
-    eviction: Eviction
-    settings: PolicySettings
-    now: datetime
+class Job:
+    """The Job that owns a victim, as far as suspending it is concerned."""
+
+    may_be_suspended: bool
+    is_suspended: bool
+    others: frozenset[Standing]
+    """How far its other living pods are."""
 
 
 class _Rule(NamedTuple):
-    applies: Callable[[_Context], bool]
+    applies: Callable[[Job], bool]
     way: Way
 
 
-def decide(eviction: Eviction, settings: PolicySettings, now: datetime) -> Way:
-    """Return how this victim, whose outcome is settled, is ended now."""
-    context = _Context(eviction, settings, now)
-    return next(rule.way for rule in _RULES if rule.applies(context))
+_SUSPENDING = (
+    _Rule(lambda job: job.is_suspended or Standing.COMING in job.others, Way.WAIT),
+    _Rule(lambda job: Standing.LEAVING in job.others, Way.ANNOUNCE),
+    _Rule(lambda _: True, Way.SUSPEND),
+)
+
+
+def concerns_its_job(eviction: Eviction, settings: PolicySettings) -> bool:
+    """True where the way depends on the Job that owns the victim, if one does."""
+    return settings.suspend_jobs and suspension.is_ready(eviction)
+
+
+def decide(eviction: Eviction, job: Job | None, settings: PolicySettings, now: datetime) -> Way:
+    """Return how this victim, whose outcome is settled, is ended now; `job`: what owns it, where it is concerned."""
+    if now >= ceiling_of(eviction, settings):
+        return Way.DELETE
+    if job is not None and concerns_its_job(eviction, settings) and _may_be_suspended(job):
+        return next(rule.way for rule in _SUSPENDING if rule.applies(job))
+    return Way.EVICT if settings.end_with == EVICT else Way.DELETE
 
 
 def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
@@ -45,12 +71,6 @@ def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)
 
 
-def _is_over_ceiling(context: _Context) -> bool:
-    return context.now >= ceiling_of(context.eviction, context.settings)
-
-
-_RULES = (
-    _Rule(_is_over_ceiling, Way.DELETE),
-    _Rule(lambda context: context.settings.end_with == EVICT, Way.EVICT),
-    _Rule(lambda _: True, Way.DELETE),
-)
+def _may_be_suspended(job: Job) -> bool:
+    """A suspension takes all pods of a Job: one that is to stay, or that has failed, is never among them."""
+    return job.may_be_suspended and Standing.APART not in job.others

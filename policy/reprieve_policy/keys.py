@@ -66,7 +66,11 @@ LAST_CHECKPOINT_AT = PREFIX + "last-checkpoint-at"
 # On the owner: the annotation holds what its next pod inherits, the label (`"true"`) lets a watch select such owners.
 LEDGER = PREFIX + "ledger"
 
-# Set by the Job controller on the pods of an Indexed Job.
+# On a Job that Reprieve has suspended: the annotation says until when, the label (`"true"`) finds it.
+SUSPENDED = PREFIX + "suspended"
+
+# Set by the Job controller on all pods of a Job, and on those of an Indexed one.
+JOB_UID = "batch.kubernetes.io/controller-uid"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 # Gangs. Upstream: Kubernetes' scheduler-plugins and its lightweight forebear, document 004, Koordinator, Volcano, Kueue,
@@ -84,6 +88,7 @@ KOORDINATOR_MODE = "gang.scheduling.koordinator.sh/mode"
 VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 VOLCANO_OWN_GROUP = "scheduling.volcano.sh/group-name"
 VOLCANO_TASK = "volcano.sh/task-spec"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_PARENT = "kueue.x-k8s.io/pod-suspending-parent"

@@ -57,6 +57,9 @@ class PolicySettings:
     """A pod that will be complete within this is let finish; 0: it is not."""
     end_with: str = DELETE
     """How a victim is ended: `delete`, or `evict`, which honours PodDisruptionBudgets up to the ceiling."""
+    suspend_jobs: bool = False
+    """A Job of which all pods must go is suspended instead, and resumed after the back-off."""
+    suspended_job_backoff_seconds: int = 300
     unreachable_min_available: str = WARN
     """What a gang's minimum gets that its workload will never reach."""
     agent_image: str = "reprieve:0.1.0"
@@ -155,6 +158,8 @@ FIELDS: Mapping[str, Field] = {
     "ceiling": Field("ceiling_seconds", _DURATION.parse),
     "nearCompletion": Field("near_completion_seconds", _DURATION_OR_NONE.parse),
     "endWith": Field("end_with", OneOf((DELETE, EVICT)).parse),
+    "suspendJobs": Field("suspend_jobs", koordinator.parse_boolean),
+    "suspendedJobBackoff": Field("suspended_job_backoff_seconds", _DURATION.parse),
     "unreachableMinAvailable": Field("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
     "agentImage": Field("agent_image", _image_name),
     "gangGate": Field("gang_gate", koordinator.parse_boolean),

@@ -51,6 +51,18 @@ def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace:
     assert cluster.reprieve("cleanup", "-n", namespace, "--force").stdout == ""
 
 
+def test_a_job_that_was_suspended_runs_again(cluster: ClusterHandle, namespace: str) -> None:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
+    held = {"labels": {"reprieve.dev/suspended": "true"}, "annotations": {"reprieve.dev/suspended": "{}"}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "namespace": namespace, **held}}
+    cluster.kubectl.apply(job | {"spec": {"suspend": True, "template": template}})
+    done = cluster.reprieve("cleanup", "-n", namespace, "--force")
+    assert f"{namespace}/job/train cleaned" in done.stdout.splitlines()
+    resumed = cluster.kubectl.get("job", "train", "-n", namespace)
+    assert resumed["spec"]["suspend"] is False
+    assert "reprieve.dev/suspended" not in resumed["metadata"].get("labels", {})
+
+
 def test_nothing_is_taken_from_a_running_operator(cluster: ClusterHandle, namespace: str) -> None:
     cluster.set_policy()
     operator = cluster.start_operator()

@@ -65,8 +65,8 @@ CALLS = {
         *everywhere("reprieve.dev/softevictions", "report"),
         # namespace_policies.py
         *everywhere("namespaces", "list watch"),
-        # ledgerkeeper.py
-        *everywhere("batch/jobs", "get patch"),
+        # ledgerkeeper.py, owner_jobs.py, resumer.py
+        *everywhere("batch/jobs", "get list patch"),
         *everywhere("apps/statefulsets", "get patch"),
         *everywhere("apps/replicasets", "get patch"),
         *everywhere("jobset.x-k8s.io/jobsets", "get patch"),

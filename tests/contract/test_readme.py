@@ -16,6 +16,8 @@ NOT_SHOWN = {
     keys.MINIMUM_PREEMPTABLE_PRIORITY,
     keys.TOLERATION_SECONDS,
     keys.COMPLETION_INDEX,  # the Job controller's
+    keys.JOB_UID,
+    keys.KUEUE_QUEUE,  # the label of a Job's queue
 }
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from reprieve_policy import keys
-from reprieve_policy.eviction import Eviction, Phase, Source
+from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
 from reprieve_policy.kinds import CUSTOM
 from reprieve_policy.objects import (
     Affinity,
@@ -268,6 +268,10 @@ class EvictionBuilder:
         """Hinted and answered at `NOW`, now in `phase`."""
         state = replace(self.hinted(deadline=deadline).eviction, phase=phase, answered_at=NOW)
         return replace(self, eviction=state)
+
+    def ended(self, outcome: Outcome) -> Self:
+        """Let it be on its way out, with this outcome."""
+        return replace(self, eviction=replace(self.eviction, phase=Phase.TERMINATING, outcome=outcome))
 
     def with_grace(self, seconds: int) -> Self:
         return replace(self, eviction=replace(self.eviction, mark_grace_seconds=seconds))

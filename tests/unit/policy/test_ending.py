@@ -5,11 +5,18 @@ from dataclasses import dataclass, field
 import pytest
 
 from reprieve_policy import ending
-from reprieve_policy.ending import Way
+from reprieve_policy.ending import Job, Way
+from reprieve_policy.eviction import Outcome
 from reprieve_policy.settings import PolicySettings
+from reprieve_policy.suspension import Standing
 from reprieve_testing.builders import after, an_eviction
 
 EVICTS = PolicySettings(end_with="evict", ceiling_seconds=600)
+SUSPENDS = PolicySettings(suspend_jobs=True, end_with="evict", ceiling_seconds=600)
+
+
+def a_job(*others: Standing, may_be_suspended: bool = True, is_suspended: bool = False) -> Job:
+    return Job(may_be_suspended=may_be_suspended, is_suspended=is_suspended, others=frozenset(others))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,17 +24,48 @@ class Case:
     """What holds `seconds` after the victim was requested."""
 
     settings: PolicySettings = field(default_factory=PolicySettings)
+    job: Job | None = None
+    outcome: Outcome = Outcome.SAVED
     seconds: float = 60
     want: Way
 
 
 CASES = {
     "without a word of the admin's it is deleted": Case(want=Way.DELETE),
+    "so is a Job's": Case(job=a_job(), want=Way.DELETE),
     "it is evicted where the admin wants budgets honoured": Case(settings=EVICTS, want=Way.EVICT),
     "no budget is honoured beyond the ceiling": Case(settings=EVICTS, seconds=600, want=Way.DELETE),
+    "a Job whose only pod has saved is suspended": Case(settings=SUSPENDS, job=a_job(), want=Way.SUSPEND),
+    "so is one whose pod had nothing to save": Case(
+        settings=SUSPENDS, job=a_job(), outcome=Outcome.SKIPPED, want=Way.SUSPEND
+    ),
+    "one whose pod did not answer has failed, and is not": Case(
+        settings=SUSPENDS, job=a_job(), outcome=Outcome.UNRESPONSIVE, want=Way.EVICT
+    ),
+    "what no Job owns is evicted": Case(settings=SUSPENDS, want=Way.EVICT),
+    "a Job that others look after is not suspended": Case(
+        settings=SUSPENDS, job=a_job(may_be_suspended=False), want=Way.EVICT
+    ),
+    "one of whose pods a single one stays is not suspended": Case(
+        settings=SUSPENDS, job=a_job(Standing.ANNOUNCED, Standing.COMING, Standing.APART), want=Way.EVICT
+    ),
+    "its other victims are waited for": Case(
+        settings=SUSPENDS, job=a_job(Standing.ANNOUNCED, Standing.LEAVING, Standing.COMING), want=Way.WAIT
+    ),
+    "once all may go, each one's disruption is announced": Case(
+        settings=SUSPENDS, job=a_job(Standing.ANNOUNCED, Standing.LEAVING), want=Way.ANNOUNCE
+    ),
+    "only once all are announced is it suspended": Case(
+        settings=SUSPENDS, job=a_job(Standing.ANNOUNCED), want=Way.SUSPEND
+    ),
+    "the job controller is waited for": Case(settings=SUSPENDS, job=a_job(is_suspended=True), want=Way.WAIT),
+    "nobody is waited for beyond the ceiling": Case(
+        settings=SUSPENDS, job=a_job(Standing.COMING), seconds=600, want=Way.DELETE
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_victim_is_ended(case: Case) -> None:
-    assert ending.decide(an_eviction().build(), case.settings, after(case.seconds)) is case.want
+    victim = an_eviction().ended(case.outcome).build()
+    assert ending.decide(victim, case.job, case.settings, after(case.seconds)) is case.want
