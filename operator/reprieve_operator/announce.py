@@ -48,6 +48,8 @@ REASONS: dict[str, tuple[str, str]] = {
     "SoftEvictionCompleted": ("Complete", _NORMAL),
     "SoftEvictionUnreadable": ("Read", _WARNING),
     "SoftEvictionWithoutNotice": ("Delete", _WARNING),
+    "GangGoesAsAWhole": ("Hint", _NORMAL),
+    "GangTooLarge": ("Hint", _WARNING),
     "GangDiverges": ("Read", _WARNING),
     "WaitingForBudget": ("Wait", _WARNING),
     "JobSuspended": ("Suspend", _NORMAL),

@@ -46,6 +46,8 @@ class Conversation:
 
     def is_owed_the_last_word(self, pod: Pod, state: Eviction, seen: life.Seen) -> bool:
         """True where the deadline has come, but the workload was not asked since."""
+        if not life.is_waiting(state.phase):
+            return False
         if not seen.is_marked or seen.is_being_deleted or seen.containers_ended or seen.answer or seen.hint_was_lost:
             return False
         now = self._tools.clock.now()
@@ -61,8 +63,9 @@ class Conversation:
         return targets.find(pod, hint, allow_loopback=self._tools.settings.allow_loopback_pod_ips)
 
     def written_request(self, pod: Pod, state: Eviction) -> Request | None:
-        """Return the request to write into the annotation; `None` where the workload is called instead."""
-        return None if isinstance(self.target(pod), Target) else self._request(pod, state)
+        """Return the request to write into the annotation; `None` where the workload is called instead, or not asked."""
+        is_called = isinstance(self.target(pod), Target)
+        return None if is_called or not life.is_waiting(state.phase) else self._request(pod, state)
 
     def proceed(self, pod: Pod, state: Eviction) -> float:
         """Call the workload where it is called, and return how long there is nothing else to do."""

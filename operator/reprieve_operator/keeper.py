@@ -21,6 +21,9 @@ from .announce import Regarding
 from .assessment import Assessment
 from .conversation import Conversation
 from .departure import HOPELESS, NO_ROOM, Departure
+from .gangs import Gangs
+from .membership import Membership
+from .muster import Muster
 from .pods import Pod
 from .tools import Tools
 
@@ -42,13 +45,14 @@ class Victim:
 class Keeper:
     """The task of one victim."""
 
-    def __init__(self, victim: Victim, tools: Tools) -> None:
+    def __init__(self, victim: Victim, tools: Tools, gangs: Gangs) -> None:
         self.victim = victim
         self.phase = Phase.REQUESTED
         self._tools = tools
         self._changed = asyncio.Event()
         self._workload = Conversation(tools, self._changed.set)
         self._assessment = Assessment(tools)
+        self._gang = Membership(gangs, victim.uid, self._changed.set)
         self._departure = Departure(tools, self.see, self._written)
         self._pod: Pod | None = None
         self._must_look = False
@@ -77,6 +81,10 @@ class Keeper:
             self._looked_at = self._tools.clock.monotonic()
         self._changed.set()
 
+    def join(self, muster: Muster) -> None:
+        """Have the pod go with its gang, of which another was asked to go."""
+        self._gang.enter(muster)
+
     def look(self) -> None:
         """Look at the pod itself: an event said that it left the watch, or one may have been missed."""
         self._must_look = True
@@ -94,6 +102,7 @@ class Keeper:
                     pause = self._recover(error)
                 await self._sleep(pause)
         finally:
+            self._gang.leave()
             await self._workload.asking.close()
 
     async def _sleep(self, seconds: float) -> None:
@@ -117,9 +126,11 @@ class Keeper:
         self._last, self.phase = state, state.phase
         self._is_taken_up |= state.phase is not Phase.REQUESTED
         state, reprieve = await self._assess(pod, state) if begins else (state, None)
+        state = await self._gang.take_part(pod, state, begins=begins)
         is_leaving = state.phase is Phase.TERMINATING
         answer = None if begins or is_leaving else self._workload.answer(pod, state)
         seen = observe.see(pod, state, answer, reprieve=reprieve, hint_was_lost=self._workload.asking.hint_was_lost)
+        seen = self._gang.see(seen, has_room=self._has_room)
         settings, now = self._tools.policy.current, self._tools.clock.now()
         if self._workload.is_owed_the_last_word(pod, state, seen):
             return self._workload.proceed(pod, state)
@@ -166,7 +177,8 @@ class Keeper:
         if state is not None and observe.is_alive(state):
             # One that was reprieved has been told nothing yet.
             return state, state.phase is Phase.REPRIEVED
-        begun = observe.begin(pod, self._tools.clock.now())
+        now = self._tools.clock.now()
+        begun = observe.begin(pod, now) or self._gang.begin(self.victim.uid, now)
         return begun or state, begun is not None
 
     async def _follow(self, pod: Pod, decision: Decision, *, begins: bool) -> float:
@@ -220,6 +232,7 @@ class Keeper:
     def _written(self, pod: Pod, decision: Decision) -> None:
         self._last, self.phase, self._is_taken_up = decision.eviction, decision.eviction.phase, True
         self._tools.tally.moved(pod, decision)
+        self._gang.moved(pod, decision.eviction)
 
     def _vanished(self) -> float:
         self._is_done = True

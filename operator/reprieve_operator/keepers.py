@@ -5,9 +5,13 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 
+from reprieve_runtime.api import Api
+
 from . import observe
 from .election import NotLeading
+from .gangs import Gangs
 from .keeper import Keeper, Victim
+from .muster import Muster
 from .pods import Pod, VersionedMeta
 from .tools import Tools
 
@@ -17,8 +21,9 @@ _log = logging.getLogger(__name__)
 class Keepers:
     """Keepers by the uid of their victim."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, api: Api) -> None:
         self._tools = tools
+        self._gangs = Gangs(api, tools.announcer, tools.clock, self._reach)
         self._keepers: dict[str, Keeper] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -40,6 +45,12 @@ class Keepers:
     def look_at(self, metadata: VersionedMeta) -> None:
         """Have a pod looked at that no event told of."""
         self._keeper(metadata).look()
+
+    def _reach(self, pod: Pod, muster: Muster) -> None:
+        """Have a pod kept that goes with its gang."""
+        keeper = self._keeper(pod.metadata)
+        keeper.join(muster)
+        keeper.see(pod)
 
     def by_phase(self) -> Mapping[str, int]:
         """Return the number of victims in each phase that has any."""
@@ -64,7 +75,7 @@ class Keepers:
         uid = metadata.uid or ""
         if uid not in self._keepers:
             victim = Victim(metadata.namespace or "", metadata.name or "", uid)
-            self._keepers[uid] = Keeper(victim, self._tools)
+            self._keepers[uid] = Keeper(victim, self._tools, self._gangs)
             task = asyncio.create_task(self._keepers[uid].run(), name=f"keeper of {uid}")
             self._tasks[uid] = task
             task.add_done_callback(lambda done: self._ended(uid, done))

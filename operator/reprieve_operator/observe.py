@@ -3,12 +3,14 @@
 from dataclasses import replace
 from datetime import datetime
 
-from reprieve_policy import checkpoint, contract, eviction, keys, life, life_table, mark, timestamp
+from reprieve_policy import checkpoint, contract, eviction, gang, keys, life, life_table, mark, timestamp
 from reprieve_policy import facts as known
 from reprieve_policy.checkpoint import Plan, Strategy
 from reprieve_policy.contract import Answer
+from reprieve_policy.disruption import Member
 from reprieve_policy.eviction import Eviction, Source
 from reprieve_policy.facts import Facts
+from reprieve_policy.gang import Gang
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.objects import Container, PodView, Spec, annotations_of, labels_of
 from reprieve_policy.reprieve import Reprieve
@@ -20,6 +22,7 @@ from .pods import Pod, VersionedMeta
 _DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own default; the API server fills it in."""
 _ENDED = ("Succeeded", "Failed")
+_JOINING = (Source.GANG, eviction.Phase.REQUESTED)
 
 
 def state_of(metadata: VersionedMeta) -> Eviction | None:
@@ -63,6 +66,22 @@ def is_marked(metadata: VersionedMeta, source: Source) -> bool:
     return _has_koordinator_mark(metadata)
 
 
+def gang_of(pod: Pod) -> Gang | None:
+    """Return the gang that the pod is in, in whatever dialect it says so."""
+    spec = Spec(schedulingGroup=pod.spec.schedulingGroup)
+    return gang.read(PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False))
+
+
+def member_of(pod: Pod) -> Member:
+    """Return what the decision about its gang depends on."""
+    return Member(
+        uid=pod.metadata.uid or "",
+        created_at=timestamp.parse(pod.metadata.creationTimestamp),
+        is_leaving=pod.metadata.deletionTimestamp is not None or pod.status.phase in _ENDED,
+        state=state_of(pod.metadata),
+    )
+
+
 def is_insisted_on(metadata: VersionedMeta) -> bool:
     """True where our label asks, whatever asked before: it is a phase once that is written."""
     return labels_of(metadata).get(keys.SOFT_EVICTION) == mark.REQUESTED
@@ -74,7 +93,8 @@ def see(
     """Return what is seen of a pod that exists."""
     grace = pod.spec.terminationGracePeriodSeconds
     return life.Seen(
-        is_marked=is_marked(pod.metadata, state.source),
+        # One that goes with its gang carries nothing before it is told.
+        is_marked=(state.source, state.phase) == _JOINING or is_marked(pod.metadata, state.source),
         is_insisted_on=is_insisted_on(pod.metadata),
         reprieve=reprieve,
         is_being_deleted=pod.metadata.deletionTimestamp is not None,

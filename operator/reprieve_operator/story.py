@@ -35,7 +35,7 @@ def tell(move: Move, state: Eviction) -> tuple[str, str] | None:
         Phase.EXTENDED: ("CheckpointExtended", f"still saving: the time was extended, once, until {by}"),
         Phase.DEFERRED: ("CheckpointDeferred", f"the workload asked for more time; it has until {by}"),
         Phase.SAVED: ("CheckpointSaved", f"the workload acknowledged {_saved(state)}; {then}"),
-        Phase.CANCELLED: ("SoftEvictionCancelled", "the mark was taken back; the pod stays"),
+        Phase.CANCELLED: ("SoftEvictionCancelled", f"{_whose(state)} was taken back; the pod stays"),
         Phase.FINISHED: ("SoftEvictionFinished", "the pod finished by itself before it had to go"),
     }
     return notes.get(move.to)
@@ -81,6 +81,10 @@ def waiting_for(finalizers: tuple[str, ...]) -> tuple[str, str]:
     """Return the Event of a victim whose containers have ended and that others hold."""
     names = ", ".join(quote(name) for name in finalizers)
     return "WaitingForFinalizers", f"the pod's containers have ended; it stays until finalizers {names} are removed"
+
+
+def _whose(state: Eviction) -> str:
+    return f"the mark of a pod of its gang {quote(state.gang)}" if state.gang else "the mark"
 
 
 def _saved(state: Eviction) -> str:

@@ -88,7 +88,8 @@ class Terms:
                 lines=lines,
                 announcer=self._announcer,
                 tally=Tally(self._announcer, self._metrics, namespaces),
-            )
+            ),
+            self._api,
         )
         census = GangCensus(self._api, effects, self._announcer, self.policy, namespaces, self._clock)
         sweep = Sweep(self._api, effects, keepers, self._announcer, census)

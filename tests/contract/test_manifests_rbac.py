@@ -71,9 +71,9 @@ CALLS = {
         *everywhere("apps/replicasets", "get patch"),
         *everywhere("jobset.x-k8s.io/jobsets", "get patch"),
         *everywhere("leaderworkerset.x-k8s.io/leaderworkersets", "get patch"),
-        # gang_census.py, pod_groups.py
+        # gang_census.py, pod_groups.py, gangs.py
         *everywhere("scheduling.k8s.io/priorityclasses", "list"),
-        *everywhere("scheduling.k8s.io/podgroups", "list"),
+        *everywhere("scheduling.k8s.io/podgroups", "get list"),
         *everywhere("scheduling.k8s.io/podgroups/status", "patch"),
         # announce.py
         *everywhere("events.k8s.io/events", "create"),

@@ -1,0 +1,142 @@
+"""Gangs that go as a whole: one look at all pods of a gang for each decision about it, and a keeper for each of them.
+
+Which gang goes as a whole and which pods that reaches is `policy.disruption`'s; when they are told, hinted and deleted is
+each keeper's own. A victim in no such gang costs no call.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from reprieve_policy import disruption
+from reprieve_policy.disruption import Mode
+from reprieve_policy.eviction import Eviction, Source
+from reprieve_policy.gang import Gang
+from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.paths import object_path
+
+from . import observe
+from .announce import Announcer, Regarding
+from .clock import Clock
+from .muster import Muster
+from .pods import Pod
+
+_log = logging.getLogger(__name__)
+
+_PAGE = 50
+"""Pods asked for at once: each may bring 256 KiB of annotations, and a page is in memory whole."""
+_LISTS_AT_ONCE = 4
+_TOO_LARGE_SECONDS = 60.0
+"""A gang that is too large is not counted again within it, however many of its pods are marked."""
+_NOT_SERVED = (403, 404)
+
+_Key = tuple[str, str]
+
+
+Reach = Callable[[Pod, Muster], None]
+"""Has a pod kept that goes with its gang."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupSpec:
+    disruptionMode: Mapping[str, object] | None = None  # noqa: N815 - the API's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    spec: _GroupSpec = field(default_factory=_GroupSpec)
+
+
+class Gangs:
+    """One term's musters."""
+
+    def __init__(self, api: Api, announcer: Announcer, clock: Clock, reach: Reach) -> None:
+        self._api = api
+        self._announcer = announcer
+        self._clock = clock
+        self._reach = reach
+        self._musters: dict[_Key, Muster] = {}
+        self._too_large: dict[_Key, float] = {}
+        self._locks: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
+        self._lists = asyncio.Semaphore(_LISTS_AT_ONCE)
+
+    async def muster(self, pod: Pod, state: Eviction) -> Muster | None:
+        """Return with whom the pod goes, `None` where it goes alone; raises `ApiError`."""
+        found = observe.gang_of(pod)
+        if found is None:
+            return None
+        mode = disruption.mode_of(found, pod.metadata)
+        if mode is Mode.SINGLE:
+            return None
+        key = pod.metadata.namespace or "", disruption.identity_of(found)
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            known = self._musters.get(key)
+            if known is not None and (known.is_open or state.gang):
+                return known
+            if known is not None and known.is_cancelled:
+                # Without this, a mark that is set again at once would be taken for part of what is being taken back.
+                await known.wait_over()
+            if mode is Mode.AS_ITS_GROUP_SAYS and not state.gang:
+                mode = await self._ask_group(key[0], found.name)
+            return await self._call_roll(key, found, pod, state) if mode is not Mode.SINGLE else None
+
+    def begin(self, muster: Muster) -> None:
+        """Have all pods kept that a gang takes with it, once the first of them was told."""
+        muster.is_under_way = True
+        reached, muster.to_reach = muster.to_reach, []
+        if not muster.is_cancelled:
+            for pod in reached:
+                self._reach(pod, muster)
+
+    def announce(self, muster: Muster, pod: Pod, state: Eviction) -> None:
+        """Say on a pod that it does not go alone."""
+        why = "another of its pods was asked to go" if state.source is Source.GANG else "this pod was asked to go"
+        note = f'its gang "{muster.identity}" goes as a whole, {muster.size} pods in all: {why}'
+        self._announcer.announce(Regarding.pod(pod.metadata), "GangGoesAsAWhole", note)
+
+    def forget(self, muster: Muster) -> None:
+        """Drop what nobody is part of any more."""
+        self._musters = {key: known for key, known in self._musters.items() if known is not muster}
+
+    async def _ask_group(self, namespace: str, name: str) -> Mode:
+        """Return what the native PodGroup says; one that is not there says nothing."""
+        try:
+            group = await self._api.get(object_path("podgroups", namespace, name), _Group)
+        except ApiError as error:
+            if error.status not in _NOT_SERVED:
+                raise
+            return Mode.SINGLE
+        return disruption.read_mode(group.spec.disruptionMode)
+
+    async def _call_roll(self, key: _Key, gang: Gang, pod: Pod, state: Eviction) -> Muster | None:
+        if self._too_large.get(key, 0.0) > self._clock.monotonic():
+            return None
+        pods = await self._find(gang, key)
+        if pods is None:
+            self._too_large[key] = self._clock.monotonic() + _TOO_LARGE_SECONDS
+            note = f'gang "{key[1]}" has more than {disruption.MAX_MEMBERS} pods, so only this one goes'
+            self._announcer.announce(Regarding.pod(pod.metadata), "GangTooLarge", note)
+            return None
+        roll = disruption.call_roll(key[1], state, map(observe.member_of, pods.values()))
+        muster = self._musters[key] = Muster(key[1], roll, pods)
+        _log.info("gang mustered", extra={"gang": f"{key[0]}/{key[1]}", "pods": muster.size})
+        return muster
+
+    async def _find(self, gang: Gang, key: _Key) -> dict[str, Pod] | None:
+        """Return all pods of the gang by uid; `None` where there are too many."""
+        params = {} if gang.selector is None else {"labelSelector": gang.selector}
+        found: dict[str, Pod] = {}
+        async with self._lists:
+            async for pods, _ in self._api.pages(object_path("pods", key[0]), Pod, params=params, limit=_PAGE):
+                found.update((pod.metadata.uid or "", pod) for pod in pods if _is_of(key[1], pod))
+                if len(found) > disruption.MAX_MEMBERS:
+                    return None
+        return found
+
+
+def _is_of(identity: str, pod: Pod) -> bool:
+    found = observe.gang_of(pod)
+    return found is not None and disruption.identity_of(found) == identity
