@@ -101,6 +101,8 @@ class Container:
     volumeMounts: Sequence[VolumeMount] | None = None
     resources: Requirements | None = None
     restartPolicy: str | None = None
+    command: Sequence[str] | None = None
+    args: Sequence[str] | None = None
     securityContext: SecurityContext | None = None
     env: Sequence[Named] | None = None
 
@@ -169,6 +171,38 @@ class GroupTemplate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExitCodes:
+    """Which exit codes of a pod's containers a Job's rule is about."""
+
+    operator: str = ""
+    values: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodCondition:
+    """Which condition of a pod a Job's rule is about."""
+
+    type: str = ""
+    status: str = "True"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRule:
+    """What a Job does about a pod that failed so."""
+
+    action: str = ""
+    onExitCodes: ExitCodes | None = None
+    onPodConditions: Sequence[PodCondition] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailurePolicy:
+    """A Job's rules about failed pods: the first that concerns one holds."""
+
+    rules: Sequence[FailureRule] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """The union of a pod's spec, of the specs that hold a pod template, of native groups' and of an ElasticQuota's."""
 
@@ -199,6 +233,7 @@ class Spec:
     podManagementPolicy: str | None = None
     parallelism: int | None = None
     completions: int | None = None
+    podFailurePolicy: FailurePolicy | None = None
     # An ElasticQuota's.
     min: Quantities | None = None
     max: Quantities | None = None

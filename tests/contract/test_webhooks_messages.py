@@ -59,6 +59,14 @@ def with_agent(hint: str, *, port: int = 8080, mount: str = "/own", **spec: Any)
     return a_pod(spec=Spec(priority=500, containers=(main,), **spec), agent="enabled", checkpoint_hint=hint)
 
 
+def a_job_that_ends(how: str) -> Resource:
+    """Return a Job that is asked by annotation, and whose shell ends so on SIGTERM."""
+    main = Container(name="main", command=("sh", "-c", f"trap '{how}' TERM; train & wait"))
+    metadata = ObjectMeta(annotations={keys.CHECKPOINT_HINT: "annotation:"})
+    template = PodTemplate(metadata=metadata, spec=Spec(containers=(main,)))
+    return Resource(kind="Job", metadata=ObjectMeta(name="j"), spec=Spec(template=template))
+
+
 def a_spec() -> Spec:
     return Spec(priority=500, containers=(Container(name="main"),))
 
@@ -213,6 +221,7 @@ CASES = {
     "a hint to a container that is not there": Case(a_pod(spec=a_spec(), checkpoint_hint="signal://USR1?container=x")),
     "a hint to a file that no volume holds": Case(a_pod(spec=a_spec(), checkpoint_hint="file:///dev/shm/x")),
     "a hint to a port in a template": Case(a_hinted_template()),
+    "a job that fails when it is preempted, or has finished when it has not": Case(a_job_that_ends("exit 0")),
     "an agent that is neither wanted nor not": Case(a_pod(agent="yes")),
     "an agent without a hint that it carries": Case(a_pod(agent="enabled")),
     "an agent on the node's network, of a system other than Linux": Case(

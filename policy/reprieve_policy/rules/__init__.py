@@ -33,6 +33,7 @@ from . import (
     quota_fit,
     soft_eviction_mark,
     toleration_slip,
+    unfinished_job,
 )
 
 Check = Callable[[Resource, Resource | None, Facts], Verdict]
@@ -61,6 +62,7 @@ RULES: tuple[Rule, ...] = (
     Rule("checkpoint-hint", POD_KINDS, checkpoint_hint.check),
     Rule("agent", POD_KINDS, agent.check),
     Rule("checkpoint-time", POD_KINDS, checkpoint_time.check),
+    Rule("unfinished-job", frozenset({"Job", "CronJob"}), unfinished_job.check),
     Rule("soft-eviction-mark", POD_KINDS, soft_eviction_mark.check),
     Rule("borrowed-nodes", POD_KINDS, borrowed_nodes.check),
     Rule("preemption-priority", POD_KINDS | _GROUP_KINDS, preemption_priority.check),

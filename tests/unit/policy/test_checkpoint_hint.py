@@ -113,7 +113,7 @@ def test_a_template_is_checked_too() -> None:
 
 def test_the_warning_of_a_template_fits_into_a_line() -> None:
     verdict = decide_admission(a_pod().with_hint("file:///dev/shm/x").asking().in_template_of("CronJob"), None, Facts())
-    assert verdict.warnings == (f"spec.jobTemplate.spec.template.{PATH}: {NO_AGENT}",)
+    assert verdict.warnings[0] == f"spec.jobTemplate.spec.template.{PATH}: {NO_AGENT}"
     assert len(verdict.warnings[0]) < 120
 
 
