@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from reprieve_policy import keys, life_table, mark, namespace, preemption_class, rights
+from reprieve_policy import controllers, keys, life_table, mark, namespace, preemption_class, rights
+from reprieve_policy import owners as owners_table
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
 from reprieve_policy.kinds import TEMPLATE_KINDS
@@ -118,6 +119,16 @@ def test_a_protection_that_rises_is_refused_with_the_rules_words() -> None:
 def test_the_whole_policy_of_a_namespace_is_guarded() -> None:
     (condition,) = spec_of("reprieve-namespace-policies")["matchConditions"]
     assert set(manifests.keys_in(condition["expression"])) == set(namespace._READERS)
+
+
+def test_ledgers_are_guarded_on_every_kind_that_has_one() -> None:
+    rules = spec_of("reprieve-ledgers")["matchConstraints"]["resourceRules"]
+    guarded = {(group, name) for rule in rules for group in rule["apiGroups"] for name in rule["resources"]}
+    owners = {(row.group, row.resource) for row in owners_table.OWNERS.values()}
+    assert guarded == owners | {(group, f"{resource}/status") for group, resource in owners}
+    condition, exception = spec_of("reprieve-ledgers")["matchConditions"]
+    assert set(manifests.keys_in(condition["expression"])) == {keys.LEDGER, keys.SUSPENDED}
+    assert all(f"'{user}'" in exception["expression"] for user in controllers.OF_DEPLOYMENTS)
 
 
 def test_every_right_that_it_asks_for_can_be_granted() -> None:
