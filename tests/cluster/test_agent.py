@@ -135,8 +135,8 @@ def test_what_cannot_work_is_refused_with_all_its_reasons(here: World, namespace
 
 
 @pytest.mark.real_node
-@pytest.mark.parametrize("example", ["shell", "launcher"])
-def test_an_example_is_asked_by_file_saves_goes_and_its_replacement_resumes(
+@pytest.mark.parametrize("example", ["shell", "launcher", "signal"])
+def test_an_example_is_asked_by_the_agent_saves_goes_and_its_replacement_resumes(
     real: World, namespace: str, example: str
 ) -> None:
     selector = f"batch.kubernetes.io/job-name={example}"

@@ -40,8 +40,8 @@ def test_what_is_shown_as_admitted_is_admitted_without_a_warning(name: str) -> N
     assert verdict.warnings == ()
 
 
-@pytest.mark.parametrize("name", ["shell", "launcher"])
-def test_what_is_asked_by_file_is_admitted_without_a_warning_and_would_get_the_agent(name: str) -> None:
+@pytest.mark.parametrize("name", ["shell", "launcher", "signal"])
+def test_what_is_asked_by_the_agent_is_admitted_without_a_warning_and_would_get_the_agent(name: str) -> None:
     (job,) = resources_in(f"{name}/job.yaml")
     verdict = decide_admission(job, None, Facts())
     assert (verdict.message, verdict.warnings) == ("[]", ())
