@@ -205,11 +205,22 @@ class Keeper:
 
     async def _write_cancelled(self, pod: Pod, state: Eviction) -> Pod:
         try:
-            return await self._tools.effects.write_cancelled(pod, state)
+            written = await self._tools.effects.write_cancelled(pod, state)
         except ApiError as error:
             if error.status != NO_ROOM:
                 raise
-        return await self._tools.effects.write_cancelled(pod, state, has_room=False)
+            written = await self._tools.effects.write_cancelled(pod, state, has_room=False)
+        await self._publish(pod, state)
+        return written
+
+    async def _publish(self, pod: Pod, state: Eviction) -> None:
+        if state.checkpoint is None:
+            return
+        try:
+            await self._tools.ledger.publish(pod, state.checkpoint.saved_at)
+        except ApiError as error:
+            # The pod itself says it; that is no reason to write its cancellation anew.
+            _log.warning("checkpoint not published", extra={"pod": pod.metadata.key, "error": str(error)})
 
     async def _write_waiting(self, pod: Pod, state: Eviction, *, begins: bool) -> None:
         """Write a phase in which the workload has time, with the request where an annotation carries it."""

@@ -4,12 +4,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
-from reprieve_policy import keys, ledger, owners
+from reprieve_policy import keys, ledger, owners, timestamp
 from reprieve_policy.eviction import Eviction
 from reprieve_policy.objects import OwnerReference, annotations_of, controller_of, labels_of
 from reprieve_runtime import lineage
-from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.api import ApiError
 from reprieve_runtime.paths import object_path
 
 from .effects import Effects
@@ -26,11 +27,18 @@ class _Owner:
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
 
 
+class _Found(NamedTuple):
+    """Who keeps the ledger of a pod, where, and in which slot."""
+
+    path: str
+    metadata: VersionedMeta
+    slot: str
+
+
 class LedgerKeeper:
     """Records each eviction once, however often it is asked to."""
 
-    def __init__(self, api: Api, effects: Effects) -> None:
-        self._api = api
+    def __init__(self, effects: Effects) -> None:
         self._effects = effects
 
     async def record(self, pod: Pod, state: Eviction, now: datetime) -> None:
@@ -38,47 +46,54 @@ class LedgerKeeper:
 
         Raises `ApiError`; 409: somebody else changed the owner, try again.
         """
+        owner = await self._find_owner(pod)
+        if owner is None:
+            return
+        before = ledger.parse(annotations_of(owner.metadata).get(keys.LEDGER, ""))
+        after = ledger.record(before, owner.slot, state, pod.metadata, now)
+        if after == before and keys.LEDGER in labels_of(owner.metadata):
+            return
+        annotations = {keys.LEDGER: ledger.render(after), **_saved(ledger.last_saved_at(after))}
+        await self._patch(owner, {"annotations": annotations, "labels": {keys.LEDGER: _LABEL}})
+
+    async def publish(self, pod: Pod, saved_at: datetime) -> None:
+        """Say on the owner when a pod that stays has saved; where it is counted, `record` says so."""
+        owner = await self._find_owner(pod)
+        known = None if owner is None else timestamp.parse(annotations_of(owner.metadata).get(keys.LAST_CHECKPOINT_AT))
+        if owner is not None and (known is None or known < saved_at):
+            await self._patch(owner, {"annotations": _saved(saved_at)})
+
+    async def _find_owner(self, pod: Pod) -> _Found | None:
         reference = controller_of(pod.metadata)
         if reference is None or owners.owner_of(reference) is None:
-            return
+            return None
         keeper = await self._find_keeper(pod, reference)
         row = owners.owner_of(keeper)
         assert row is not None
         path = object_path(row.resource, pod.metadata.namespace, keeper.name)
-        owner = await self._read(path)
+        owner = await self._effects.find(path, _Owner)
         if owner is None or owner.metadata.uid != keeper.uid:
             _log.info("owner is gone", extra={"pod": pod.metadata.key, "owner": keeper.name})
-            return
-        text = annotations_of(owner.metadata).get(keys.LEDGER, "")
-        before = ledger.parse(text)
-        slot = ledger.slot_of(pod.metadata, reference, keeper)
-        after = ledger.record(before, slot, state, pod.metadata, now)
-        if after == before and keys.LEDGER in labels_of(owner.metadata):
-            return
-        changes = {"annotations": {keys.LEDGER: ledger.render(after)}, "labels": {keys.LEDGER: _LABEL}}
-        await self._patch(path, owner.metadata, changes)
+            return None
+        return _Found(path, owner.metadata, ledger.slot_of(pod.metadata, reference, keeper))
 
     async def _find_keeper(self, pod: Pod, reference: OwnerReference) -> OwnerReference:
         """Return the pod's controller, or the whole that this is a part of."""
 
         async def look_up(resource: str, name: str) -> VersionedMeta | None:
-            found = await self._read(object_path(resource, pod.metadata.namespace, name))
+            found = await self._effects.find(object_path(resource, pod.metadata.namespace, name), _Owner)
             return None if found is None else found.metadata
 
         return await lineage.find_whole(reference, look_up) or reference
 
-    async def _read(self, path: str) -> _Owner | None:
+    async def _patch(self, owner: _Found, changes: Mapping[str, object]) -> None:
         try:
-            return await self._api.get(path, _Owner)
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
-
-    async def _patch(self, path: str, metadata: VersionedMeta, changes: Mapping[str, object]) -> None:
-        try:
-            await self._effects.patch_owner(path, metadata, changes)
+            await self._effects.patch_owner(owner.path, owner.metadata, changes)
         except ApiError as error:
             # Gone meanwhile: nobody will make a replacement.
             if error.status != _NOT_FOUND:
                 raise
+
+
+def _saved(saved_at: datetime | None) -> Mapping[str, str]:
+    return {} if saved_at is None else {keys.LAST_CHECKPOINT_AT: timestamp.render(saved_at)}

@@ -83,7 +83,7 @@ class Terms:
                 policy=self.policy,
                 namespaces=namespaces,
                 effects=effects,
-                ledger=LedgerKeeper(self._api, effects),
+                ledger=LedgerKeeper(effects),
                 jobs=OwnerJobs(self._api, effects, self._clock),
                 lines=lines,
                 announcer=self._announcer,

@@ -73,6 +73,11 @@ def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, 
     return _newest({name: entry for name, entry in ledger.items() if name != slot} | {slot: after})
 
 
+def last_saved_at(ledger: Ledger) -> datetime | None:
+    """Return when any pod of the owner last acknowledged a checkpoint, as far as the ledger tells."""
+    return max((entry.checkpoint.saved_at for entry in ledger.values() if entry.checkpoint), default=None)
+
+
 def render(ledger: Ledger) -> str:
     """Return the ledger as compact JSON."""
     slots = {slot: _to_document(entry) for slot, entry in ledger.items()}

@@ -223,6 +223,7 @@ def test_a_job_keeps_count_and_checkpoint_for_its_next_pod(cluster: ClusterHandl
     entry = json.loads(owner["metadata"]["annotations"]["reprieve.dev/ledger"])["slots"][""]
     assert entry["count"] == 1
     assert entry["saved"]["path"] == "/data/9"
+    assert owner["metadata"]["annotations"]["reprieve.dev/last-checkpoint-at"] == entry["saved"]["at"]
 
 
 def _deleted(cluster: ClusterHandle, namespace: str, name: str) -> Any:
