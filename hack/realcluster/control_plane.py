@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import api, keys, node_certificate
+from .programs import NAMESPACE, OPERATOR
 from .progress import Progress
 from .state import ADMIN, Cluster, write_private
 
@@ -16,12 +17,18 @@ COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-schedul
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"  # the usual name
 
 # Who changed which workload, and through which subresource: tests ask who deleted a victim, and when, and whether a
-# controller was refused anything.
+# controller was refused anything. Of Reprieve's own operator they also ask what it wrote, and under which precondition.
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [
+        {
+            "level": "Request",
+            "users": [f"system:serviceaccount:{NAMESPACE}:{OPERATOR}"],
+            "verbs": ["create", "update", "patch", "delete"],
+            "resources": [{"group": "", "resources": ["pods", "pods/*"]}],
+        },
         {
             "level": "Metadata",
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],

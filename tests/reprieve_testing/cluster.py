@@ -181,8 +181,9 @@ class ClusterHandle:
 
     def start_operator(self, **settings: object) -> Program:
         """Start `reprieve-operator` with its own ServiceAccount's rights and the pace of a test."""
-        kubeconfig = self.account_kubeconfig("reprieve-operator")
-        return self._start("reprieve-operator", OPERATOR_PACE | {"kubeconfig": kubeconfig} | settings)
+        if "kubeconfig" not in settings:
+            settings["kubeconfig"] = self.account_kubeconfig("reprieve-operator")
+        return self._start("reprieve-operator", OPERATOR_PACE | settings)
 
     def _start(self, name: str, settings: dict[str, object]) -> Program:
         port = _free_port()

@@ -1,0 +1,67 @@
+"""A cluster of its own: its API server and etcd are killed. Where it cannot be had, tests fail and say why.
+
+`REPRIEVE_TEST_CLUSTER` names another cluster, which is then left running: for the second run of an impatient author.
+"""
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from reprieve_runtime.api import Api
+from reprieve_testing.chaos.proxy import ApiProxy
+from reprieve_testing.chaos.stage import Stage
+from reprieve_testing.cluster import ClusterHandle
+
+NAME = "reprieve-chaos"
+KWOK_NODES = 4
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ClusterHandle]:
+    """A cluster of simulated nodes with the operator's rights installed; operators are started by the tests."""
+    kept = os.environ.get("REPRIEVE_TEST_CLUSTER")
+    handle = ClusterHandle.up(kept or NAME, kwok_nodes=KWOK_NODES)
+    try:
+        handle.install_operator_rights()
+        yield handle
+    finally:
+        handle.stop_programs()
+        if kept is None:
+            handle.down()
+
+
+@pytest.fixture
+async def stage(cluster: ClusterHandle) -> AsyncIterator[Stage]:
+    """A namespace for one test, which no operator outlives."""
+    cluster.set_policy(extensionPercent="100", ceiling="10m")
+    api = await Api.connect(cluster.cluster.kubeconfig, user_agent="chaos")
+    with cluster.namespace("chaos") as name:
+        yield Stage(api, name, KWOK_NODES)
+        cluster.stop_programs()
+    await api.close()
+
+
+@pytest.fixture
+async def proxy(cluster: ClusterHandle) -> AsyncIterator[ApiProxy]:
+    """What stands between operators and the API server."""
+    async with ApiProxy(cluster.cluster.api_server, cluster.cluster.ca_file) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def kubeconfig(cluster: ClusterHandle, proxy: ApiProxy, tmp_path: Path) -> Path:
+    """The operator's credentials, by way of the proxy."""
+    return proxy.kubeconfig(cluster.account_kubeconfig("reprieve-operator"), tmp_path / "kubeconfig")
+
+
+@pytest.fixture
+def say(capfd: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Show how far a long test is."""
+
+    def show(text: str) -> None:
+        with capfd.disabled():
+            print(f"  {text}", flush=True)  # noqa: T201 - progress is for whoever waits
+
+    return show

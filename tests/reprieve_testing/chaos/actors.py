@@ -1,0 +1,196 @@
+"""Victims that follow a script: what each workload says in which phase, and what somebody else does to its pod.
+
+All workloads are one HTTP server on every address of this machine, told apart by their paths. What they heard and said
+is written down.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Self
+
+from aiohttp import web
+
+from reprieve_policy import eviction, keys
+from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.life import Observation
+
+from . import edges
+from .edges import Act, Edge, Event, Landing
+from .invariants import Victim
+from .proxy import Call
+from .records import Hint, Said, moment
+
+Json = Any
+When = Literal["before", "after"]
+
+HELD = "example.com/held"
+"""A finalizer of somebody else's: what was deleted by others can still be written to."""
+_SLACK_SECONDS = 25
+"""For the operator's start, its polls, and a busy machine; the time without an operator counts extra."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A write at which the operator is killed."""
+
+    name: str
+    performs: Callable[["Actor", Call], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Just before, or just after, a write took effect."""
+
+    point: Point
+    when: When
+
+    def __str__(self) -> str:
+        return f"{self.when} {self.point.name}"
+
+
+@dataclass
+class Actor:
+    """One victim."""
+
+    name: str
+    kills: list[Kill]
+    says: Json = None
+    seconds: int = edges.LONG
+    has_hint: bool = True
+    has_owner: bool = False
+    scene: Phase = Phase.REQUESTED
+    """Once it is there, what follows happens."""
+    event: Event = field(default_factory=Event)
+    uid: str = ""
+    phase: Phase = Phase.REQUESTED
+    has_heard: str | None = None
+    marked_at: datetime | None = None
+    ended_at: datetime | None = None
+    is_over: bool = False
+
+    def as_victim(self, namespace: str) -> Victim:
+        """Return what it may expect."""
+        assert self.marked_at is not None, f"{self.name} was never marked"
+        longest = 2 * self.seconds + edges.DEFERRAL + _SLACK_SECONDS
+        return Victim(
+            uid=self.uid,
+            pod=f"{namespace}/{self.name}",
+            marked_at=self.marked_at,
+            has_notice=self.has_hint,
+            longest=timedelta(seconds=longest),
+            must_be_deleted=self.event.act is None,
+            ended_at=self.ended_at,
+        )
+
+    def enter(self, state: Eviction) -> Act | None:
+        """Take in what the operator has written; return what somebody does now."""
+        self.phase = state.phase
+        if state.phase is not self.scene:
+            return None
+        self.says = self.event.says or self.says
+        return self.event.act
+
+    def wind_up(self) -> None:
+        """Say that it has saved: what the test wanted of it has happened."""
+        self.says = edges.SAVED
+
+
+def actor_of(edge: Edge, when: When, name: str, extra: Point | None = None) -> Actor:
+    """Return the victim whose life goes through an edge, at which (or at `extra`, later) the operator is killed."""
+    way, event = edges.WAYS[edge.phase], edges.EVENTS[edge.observation]
+    kills = [Kill(extra or point_of(edge), when)]
+    if event.after_a_lost_hint:
+        kills.insert(0, Kill(point_of(Edge(Phase.REQUESTED, Observation.CHECKPOINT_WANTED)), "after"))
+    return Actor(
+        name=name,
+        kills=kills,
+        says=way.says,
+        seconds=edges.seconds_of(edge),
+        has_hint=event.has_hint,
+        scene=edge.phase,
+        event=event,
+    )
+
+
+def point_of(edge: Edge) -> Point:
+    """Return the write that performs an edge."""
+    lands = edges.landing(edge)
+
+    def performs(actor: Actor, call: Call) -> bool:
+        state = state_in(call)
+        return state is not None and actor.phase is edge.phase and Landing(state.phase, state.outcome) == lands
+
+    return Point(str(edge), performs)
+
+
+DELETION = Point("the DELETE", lambda _, call: call.method == "DELETE")
+LETTING_GO = Point("the end of our hold", lambda actor, call: actor.phase is Phase.TERMINATING and _lets_go(call))
+LEDGER = Point("the ledger", lambda _, call: call.method == "PATCH" and "/jobs/" in call.path)
+
+
+def state_in(call: Call) -> Eviction | None:
+    """Return the state that a call writes."""
+    if call.method != "PATCH" or "/pods/" not in call.path:
+        return None
+    text = (call.body["metadata"].get("annotations") or {}).get(keys.EVICTION)
+    return None if text is None else eviction.parse(text)
+
+
+def _lets_go(call: Call) -> bool:
+    return call.method == "PATCH" and "finalizers" in call.body["metadata"] and state_in(call) is None
+
+
+class Workloads:
+    """The server behind all actors' hints."""
+
+    def __init__(self) -> None:
+        self.hints: list[Hint] = []
+        self.said: list[Said] = []
+        self.actors: dict[str, Actor] = {}
+        self._runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=0.1)
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "0.0.0.0", 0).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    def hint(self, name: str) -> str:
+        """Return the annotation of a pod of this name."""
+        return f"http://:{self._runner.addresses[0][1]}/{name}"
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        actor = self.actors[request.path.removeprefix("/")]
+        if request.method == "POST":
+            return self._hear(actor, await request.json(), request)
+        if actor.has_heard is None:
+            return web.json_response({"state": "idle"})
+        return web.Response(status=503) if actor.says is None else self._say(actor)
+
+    def _hear(self, actor: Actor, document: Json, request: web.BaseRequest) -> web.StreamResponse:
+        actor.has_heard = document["id"]
+        self.hints.append(
+            Hint(
+                uid=actor.uid,
+                eviction_id=document["id"],
+                attempt=document["attempt"],
+                at=utc_now(),
+                deadline=moment(document["deadline"]),
+            )
+        )
+        if actor.says is not None:
+            return self._say(actor)
+        if request.transport is not None:
+            request.transport.abort()  # It has heard, and ends before it can say so.
+        return web.Response(status=500)
+
+    def _say(self, actor: Actor) -> web.Response:
+        self.said.append(Said(uid=actor.uid, at=utc_now(), state=actor.says["state"]))
+        return web.json_response({"id": actor.has_heard, **actor.says})

@@ -1,0 +1,202 @@
+"""Kills the operator at the writes that actors ask for, and starts it again, until each actor's life is over.
+
+One kill serves every actor whose write is under way: each of them has lost its operator at exactly that write.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from reprieve_policy import life
+from reprieve_policy.eviction import Phase
+from reprieve_testing.cluster import Program
+
+from .actors import HELD, Actor, Kill, Workloads, state_in, utc_now
+from .edges import Act
+from .invariants import Outage
+from .proxy import Answer, Call, Dropped
+from .stage import Stage, all_of, until
+
+Json = Any
+
+_LIFE_SECONDS = 150.0
+_TICK_SECONDS = 0.02
+_START_SECONDS = 60.0
+_QUIET_SECONDS = 0.4
+_ENOUGH = 26
+"""Of the calls that the operator makes at once: more would not come."""
+_PATIENCE_SECONDS = 4.0
+"""Below the operator's own patience with one call, so that it ends by KILL."""
+
+
+@dataclass
+class Director:
+    """Acts on what the proxy shows."""
+
+    stage: Stage
+    workloads: Workloads
+    start: Callable[[], Program]
+    actors: dict[str, Actor] = field(default_factory=dict)
+    hits: Counter[str] = field(default_factory=Counter)
+    outages: list[Outage] = field(default_factory=list)
+    kills: int = 0
+
+    def __post_init__(self) -> None:
+        self._held: list[tuple[Actor, Kill]] = []
+        self._arrived = asyncio.Event()
+        self._killed = asyncio.Event()
+        self._leads = asyncio.Event()
+        self._arrived_at = 0.0
+
+    async def before(self, call: Call) -> None:
+        """Hold what is not to take effect."""
+        actor = self._actor_of(call)
+        kill = self._due(actor, call)
+        if actor is not None and kill is not None and kill.when == "before":
+            await self._hold(actor, kill)
+
+    async def after(self, call: Call, answer: Answer) -> None:
+        """Note what took effect, play what follows, hold what the operator is not to know."""
+        if "/leases" in call.path and call.is_write and answer.is_success:
+            self._leads.set()
+        actor = self._actor_of(call)
+        if actor is None or not answer.is_success:
+            return
+        kill = self._due(actor, call)
+        await self._play(actor, call)
+        if kill is not None and kill.when == "after":
+            await self._hold(actor, kill)
+
+    @contextlib.asynccontextmanager
+    async def crashing(self) -> AsyncIterator[None]:
+        """Keep an operator alive for the block, between kills."""
+        program = self.start()
+        await self._wait_leading()
+        work = asyncio.create_task(self._crash(program))
+        try:
+            yield
+        finally:
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+
+    async def perform(self, actors: list[Actor]) -> None:
+        """Bring actors to life, mark them, and return once each is over and its kills are done, or can be no more."""
+        self.actors = {actor.name: actor for actor in actors}
+        self.workloads.actors |= self.actors
+        pods = await self.stage.create_pods([await self._pod(actor) for actor in actors])
+        for actor in actors:
+            actor.uid = pods[actor.name]["metadata"]["uid"]
+        await all_of(self._mark(actor) for actor in actors)
+        await self._wait_over()
+
+    async def _pod(self, actor: Actor) -> Json:
+        hint = {"reprieve.dev/checkpoint-hint": self.workloads.hint(actor.name)} if actor.has_hint else {}
+        annotations = {"reprieve.dev/checkpoint-timeout": f"{actor.seconds}s", **hint}
+        owners = [await self.stage.create_owner(actor.name)] if actor.has_owner else []
+        held = [HELD] if actor.event.act is Act.DELETE else []
+        return self.stage.pod(actor.name, annotations, finalizers=held, ownerReferences=owners)
+
+    async def _mark(self, actor: Actor) -> None:
+        if actor.scene is Phase.REQUESTED:
+            await self._do(actor, actor.event.act)
+        actor.marked_at = utc_now()
+        await self.stage.mark(actor.name)
+
+    async def _play(self, actor: Actor, call: Call) -> None:
+        if call.method == "DELETE":
+            actor.is_over = True
+        state = state_in(call)
+        if state is None:
+            return
+        await self._do(actor, actor.enter(state))
+        actor.is_over |= state.phase in life.TERMINAL or (
+            state.phase is Phase.TERMINATING and actor.event.act is Act.DELETE
+        )
+
+    async def _do(self, actor: Actor, act: Act | None) -> None:
+        deeds = {Act.UNMARK: self.stage.unmark, Act.DELETE: self.stage.delete, Act.END: self.stage.end}
+        if act is not None:
+            actor.ended_at = utc_now()
+            await deeds[act](actor.name)
+
+    def _actor_of(self, call: Call) -> Actor | None:
+        """Return the actor whose pod, or whose owner of the same name, a write is about."""
+        if not call.is_write or f"/namespaces/{self.stage.namespace}/" not in call.path:
+            return None
+        return next((self.actors[part] for part in call.path.split("/") if part in self.actors), None)
+
+    def _due(self, actor: Actor | None, call: Call) -> Kill | None:
+        is_due = actor is not None and actor.kills and actor.kills[0].point.performs(actor, call)
+        return actor.kills[0] if actor is not None and is_due else None
+
+    async def _hold(self, actor: Actor, kill: Kill) -> None:
+        killed = self._killed
+        self._held.append((actor, kill))
+        self._arrived_at = time.monotonic()
+        self._arrived.set()
+        await killed.wait()
+        raise Dropped
+
+    async def _crash(self, program: Program) -> None:
+        while True:
+            await self._arrived.wait()
+            await self._collect()
+            assert program.process.poll() is None, f"ended by itself\n{program.tail()}"
+            program.kill()
+            self.kills += 1
+            since = utc_now()
+            self._arrived.clear()
+            self._leads.clear()
+            held, self._held = self._held, []
+            killed, self._killed = self._killed, asyncio.Event()
+            for actor, kill in held:
+                self.hits[str(kill)] += 1
+                actor.kills.pop(0)
+                if not actor.kills:
+                    actor.wind_up()
+            killed.set()
+            program = self.start()
+            await self._wait_leading()
+            self.outages.append(Outage(since, utc_now()))
+
+    async def _wait_leading(self) -> None:
+        async with asyncio.timeout(_START_SECONDS):
+            await self._leads.wait()
+
+    async def _collect(self) -> None:
+        """Wait for more writes to hold, for as long as more come."""
+        latest = time.monotonic() + _PATIENCE_SECONDS
+        while len(self._held) < _ENOUGH and time.monotonic() < min(latest, self._arrived_at + _QUIET_SECONDS):  # noqa: ASYNC110 - it waits for silence
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def _wait_over(self) -> None:
+        """Wait until every pod is gone, or needs no more keeping."""
+
+        async def left() -> list[str]:
+            there = await self.stage.pods()
+            return [
+                f"{name} is {actor.phase}, to be killed {actor.kills}"
+                for name, actor in self.actors.items()
+                if name in there and not _needs_nothing(actor, there[name])
+            ]
+
+        async def are_over() -> bool:
+            return not await left()
+
+        try:
+            await until("all are over", are_over, _LIFE_SECONDS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n" + "\n".join(await left())) from None
+
+
+def _needs_nothing(actor: Actor, pod: Json) -> bool:
+    """True where what is left of a pod is somebody else's to end."""
+    metadata = pod["metadata"]
+    finalizers = metadata.get("finalizers", [])
+    only_kubelet = "deletionTimestamp" in metadata and not finalizers
+    return actor.is_over and not only_kubelet and all(name == HELD for name in finalizers)

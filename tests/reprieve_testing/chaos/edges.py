@@ -1,0 +1,144 @@
+"""Every edge of `life.TABLE` as something that a test can bring about: the way into its phase, and what then happens.
+
+Derived from the table: an edge that has neither a way nor a reason why no write performs it is an error of this module.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from reprieve_policy import life
+from reprieve_policy.eviction import Outcome, Phase
+from reprieve_policy.life import Observation
+
+Json = Any
+
+LONG, SHORT, DEFERRAL = 120, 4, 2
+"""Seconds that a workload asks for: never used up, used up, and on top."""
+
+SAVING: Json = {"state": "saving", "progress": 0.5}
+SAVED: Json = {"state": "saved", "step": 7, "path": "/data/7"}
+CANNOT: Json = {"state": "cannot", "message": "in the middle of something"}
+DEFER: Json = {"state": "defer", "deferSeconds": DEFERRAL}
+
+
+class Edge(NamedTuple):
+    """One entry of the table."""
+
+    phase: Phase
+    observation: Observation
+
+    def __str__(self) -> str:
+        return f"{self.phase} x {self.observation.name.lower().replace('_', ' ')}"
+
+
+class Act(Enum):
+    """What somebody else does to a pod."""
+
+    UNMARK = auto()
+    DELETE = auto()
+    END = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a victim comes into a phase and stays there."""
+
+    says: Json = None
+    """`None`: it hears, and says nothing."""
+    seconds: int = LONG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """How an observation is brought about once the victim is there."""
+
+    says: Json = None
+    """`None`: what it said before."""
+    act: Act | None = None
+    seconds: int | None = None
+    has_hint: bool = True
+    after_a_lost_hint: bool = False
+
+
+WAYS: Mapping[Phase, Way] = {
+    Phase.REQUESTED: Way(),
+    Phase.HINTED: Way(),
+    Phase.CHECKPOINTING: Way(says=SAVING),
+    Phase.EXTENDED: Way(says=SAVING, seconds=SHORT),
+    Phase.DEFERRED: Way(says=DEFER),
+}
+
+EVENTS: Mapping[Observation, Event] = {
+    Observation.CHECKPOINT_WANTED: Event(),
+    Observation.CHECKPOINT_UNWANTED: Event(has_hint=False),
+    Observation.HINT_LOST: Event(after_a_lost_hint=True),
+    Observation.ANSWERED: Event(says=SAVING),
+    Observation.SAVED: Event(says=SAVED),
+    Observation.DEFERRED: Event(says=DEFER),
+    Observation.CANNOT: Event(says=CANNOT),
+    Observation.DEADLINE_UNANSWERED: Event(seconds=SHORT),
+    Observation.DEADLINE_ANSWERED: Event(seconds=SHORT),
+    Observation.MARK_REMOVED: Event(act=Act.UNMARK),
+    Observation.DELETED_BY_OTHERS: Event(act=Act.DELETE),
+    Observation.CONTAINERS_ENDED: Event(act=Act.END),
+}
+
+PASSED: Mapping[Phase, Observation] = {Phase.SAVED: Observation.RELEASED}
+"""Phases that a decision walks through where nobody else must be waited for: no write stops there."""
+
+_NO_OBJECT = "the object is gone: there is nothing to write to"
+NO_WRITE: Mapping[Edge, str] = {
+    **{Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT for phase in Phase},
+    Edge(Phase.GONE, Observation.REPLACED): _NO_OBJECT,
+    Edge(
+        Phase.REQUESTED, Observation.MARK_REMOVED
+    ): "a pod that lost its mark before its first state has none to write",
+    **{
+        Edge(Phase.SAVED, observation): "no write stops in this phase: it is left in the one that enters it"
+        for observation in (Observation.MARK_REMOVED, Observation.DELETED_BY_OTHERS, Observation.CONTAINERS_ENDED)
+    },
+}
+
+
+class Landing(NamedTuple):
+    """What a write says that performs an edge, and those after it that are walked in the same decision."""
+
+    phase: Phase
+    outcome: Outcome | None
+
+
+def all_edges() -> Iterator[Edge]:
+    """Yield each entry of the table."""
+    for phase, moves in life.TABLE.items():
+        for observation in moves:
+            yield Edge(phase, observation)
+
+
+def written_edges() -> list[Edge]:
+    """Return the edges that begin a write: all but those that `NO_WRITE` excuses and those only walked through."""
+    passed = {Edge(phase, observation) for phase, observation in PASSED.items()}
+    return [edge for edge in all_edges() if edge not in NO_WRITE and edge not in passed]
+
+
+def walked(edge: Edge) -> list[Edge]:
+    """Return the edges that are performed in one write with this one, itself first."""
+    found = [edge]
+    phase = life.TABLE[edge.phase][edge.observation].to
+    while phase in PASSED:
+        found.append(Edge(phase, PASSED[phase]))
+        phase = life.TABLE[phase][PASSED[phase]].to
+    return found
+
+
+def landing(edge: Edge) -> Landing:
+    """Return what the write says."""
+    moves = [life.TABLE[each.phase][each.observation] for each in walked(edge)]
+    outcomes = [move.outcome for move in moves if move.outcome is not None]
+    return Landing(moves[-1].to, outcomes[-1] if outcomes else None)
+
+
+def seconds_of(edge: Edge) -> int:
+    """Return the time that the victim asks for: the shorter of what its way and its event need."""
+    return min(WAYS[edge.phase].seconds, EVENTS[edge.observation].seconds or LONG)

@@ -1,0 +1,131 @@
+"""What others wrote down of a victim's life: the API server in its audit log, the workloads in what they heard and said.
+
+Nothing here comes from the operator's own account of itself, but for the states that it wrote, which the audit log has.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from reprieve_policy import eviction, keys, timestamp
+from reprieve_policy.eviction import Eviction
+
+Json = Any
+
+_OPERATOR = ":reprieve-operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One write of the operator to a pod, as the API server has answered it."""
+
+    at: datetime
+    """When the API server received it: no effect came before."""
+    done: datetime
+    verb: str
+    subresource: str
+    pod: str
+    status: int
+    uid: str
+    """That of the precondition; empty: there was none."""
+    version: str
+    state: Eviction | None
+
+    @property
+    def has_succeeded(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def is_deletion(self) -> bool:
+        """True for a DELETE, and for an eviction through the Eviction API."""
+        return self.verb == "delete" or (self.verb, self.subresource) == ("create", "eviction")
+
+    @property
+    def what(self) -> str:
+        """Its verb, and where its effect was."""
+        return f"{self.verb} {self.subresource}".strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A request for a checkpoint, as the workload heard it."""
+
+    uid: str
+    eviction_id: str
+    attempt: int
+    at: datetime
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """An answer that the workload gave."""
+
+    uid: str
+    at: datetime
+    state: str
+
+
+def read_writes(log: Path) -> list[Write]:
+    """Return the operator's writes to pods, oldest first, those in a log that was rotated away among them."""
+    files = [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]
+    return sorted((write for file in files for write in _writes(file)), key=lambda write: write.at)
+
+
+def _writes(file: Path) -> Iterator[Write]:
+    with file.open("rb") as lines:
+        for line in lines:
+            # An API server that was killed leaves half a line; the log's other lines are about other things.
+            if _OPERATOR.encode() in line and (entry := _decoded(line)) is not None and _is_of_operator(entry):
+                yield write_of(entry)
+
+
+def write_of(entry: Json) -> Write:
+    """Return one entry of the audit log as the write that it records."""
+    reference, body = entry["objectRef"], entry.get("requestObject") or {}
+    metadata = body.get("metadata") or {}
+    text = (metadata.get("annotations") or {}).get(keys.EVICTION)
+    return Write(
+        at=moment(entry["requestReceivedTimestamp"]),
+        done=moment(entry["stageTimestamp"]),
+        verb=entry["verb"],
+        subresource=reference.get("subresource", ""),
+        pod=f"{reference['namespace']}/{reference['name']}",
+        status=entry["responseStatus"]["code"],
+        uid=metadata.get("uid") or _precondition(body),
+        version=metadata.get("resourceVersion", ""),
+        state=None if text is None else eviction.parse(text),
+    )
+
+
+def moment(text: str) -> datetime:
+    """Return a moment that must be one."""
+    found = timestamp.parse(text)
+    assert found is not None, text
+    return found
+
+
+def about(writes: Iterable[Write], uid: str) -> list[Write]:
+    """Return those that took effect on one pod."""
+    return [write for write in writes if write.uid == uid and write.has_succeeded]
+
+
+def _decoded(line: bytes) -> Json | None:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _is_of_operator(entry: Mapping[str, Json]) -> bool:
+    is_complete, user = entry["stage"] == "ResponseComplete", str(entry["user"]["username"])
+    return is_complete and user.endswith(_OPERATOR) and bool(entry["objectRef"]["resource"] == "pods")
+
+
+def _precondition(body: Json) -> str:
+    """Return the uid of DeleteOptions, also of those within an Eviction."""
+    options = body.get("deleteOptions") or body
+    return str((options.get("preconditions") or {}).get("uid", ""))

@@ -1,0 +1,142 @@
+"""The cluster as the tests of chaos use it: many pods at once, as an administrator, through one quick connection."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from reprieve_policy import keys
+from reprieve_runtime.api import MERGE_PATCH, Api, ApiError
+from reprieve_runtime.paths import object_path
+
+Json = Any
+T = TypeVar("T")
+
+_AT_ONCE = 24
+_PAUSE_SECONDS = 0.1
+_NOT_FOUND = 404
+
+
+class Stage:
+    """One namespace of one cluster."""
+
+    def __init__(self, api: Api, namespace: str, nodes: int) -> None:
+        self.namespace = namespace
+        self._api = api
+        self._nodes = nodes
+        self._count = 0
+        self._calls = asyncio.Semaphore(_AT_ONCE)
+
+    async def create_pods(self, pods: Iterable[Json]) -> dict[str, Json]:
+        """Create pods and return them by name, as they are once all run."""
+        wanted = {pod["metadata"]["name"] for pod in pods}
+        await all_of(self._create(pod) for pod in pods)
+
+        async def find() -> dict[str, Json] | None:
+            there = await self.pods()
+            running = {name for name, pod in there.items() if pod["status"].get("podIP")}
+            return there if wanted <= running else None
+
+        return await until(f"{len(wanted)} pods run", find, 120)
+
+    async def create_owner(self, name: str) -> Json:
+        """Create a Job that no controller works for, and return a reference to it."""
+        pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+        document = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name},
+            "spec": {"managedBy": "example.com/nobody", "template": {"spec": pod}},
+        }
+        job = await self._call(self._api.post(self._path("jobs"), document, dict))
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
+        return reference | {"controller": True}
+
+    async def owner(self, name: str) -> Json:
+        return await self._call(self._api.get(self._path("jobs", name), dict))
+
+    async def pods(self) -> dict[str, Json]:
+        """Return all pods by name."""
+        listed = await self._call(self._api.get(self._path("pods"), dict))
+        return {pod["metadata"]["name"]: pod for pod in listed["items"]}
+
+    async def mark(self, name: str) -> None:
+        await self.patch(name, {"metadata": {"labels": {keys.SOFT_EVICTION: "requested"}}})
+
+    async def unmark(self, name: str) -> None:
+        await self.patch(name, {"metadata": {"labels": {keys.SOFT_EVICTION: None}}})
+
+    async def delete(self, name: str) -> None:
+        await self._gone_is_fine(self._api.delete(self._path("pods", name), {"gracePeriodSeconds": 1}))
+
+    async def end(self, name: str) -> None:
+        """Let the pod's containers have ended, as a kubelet says it."""
+        ended = {"exitCode": 0, "reason": "Completed", "startedAt": None, "finishedAt": None}
+        container = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+        status = {"phase": "Succeeded", "containerStatuses": [container | {"state": {"terminated": ended}}]}
+        await self.patch(name, {"status": status}, "status")
+
+    async def patch(self, name: str, body: Json, subresource: str = "") -> None:
+        """Patch a pod; one that is gone is fine."""
+        path = self._path("pods", name, subresource)
+        await self._gone_is_fine(self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+
+    async def release(self, names: Iterable[str], finalizer: str) -> None:
+        """Take a finalizer of somebody else's from pods, and leave all others."""
+        there = await self.pods()
+        for name in filter(there.__contains__, names):
+            left = [other for other in there[name]["metadata"].get("finalizers", ()) if other != finalizer]
+            await self.patch(name, {"metadata": {"finalizers": left}})
+
+    def pod(self, name: str, annotations: Mapping[str, str], **metadata: Json) -> Json:
+        """Return a pod for a simulated node. As the ServiceAccount: nobody need be there to schedule or complete it."""
+        self._count += 1
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": dict(annotations), **metadata},
+            "spec": {
+                "nodeName": f"kwok-{self._count % self._nodes}",
+                "automountServiceAccountToken": False,
+                "containers": [{"name": "main", "image": "none"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        }
+
+    async def _create(self, pod: Json) -> None:
+        await self._call(self._api.post(self._path("pods"), pod, dict))
+
+    async def _gone_is_fine(self, call: Awaitable[object]) -> None:
+        try:
+            await self._call(call)
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+
+    async def _call(self, call: Awaitable[T]) -> T:
+        async with self._calls:
+            return await call
+
+    def _path(self, resource: str, name: str | None = None, subresource: str = "") -> str:
+        return object_path(resource, self.namespace, name, subresource)
+
+
+async def all_of(work: Iterable[Awaitable[object]]) -> None:
+    """Do many things at once; the first that fails ends the others."""
+    async with asyncio.TaskGroup() as group:
+        for one in work:
+            group.create_task(_as_coroutine(one))
+
+
+async def until(what: str, find: Callable[[], Awaitable[T | None]], seconds: float) -> T:
+    """Return what `find` returns, as soon as that is true; raises with `what` once the time is over."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not (found := await find()):  # noqa: ASYNC110 - what is waited for is in the cluster
+                await asyncio.sleep(_PAUSE_SECONDS)
+            return found
+    raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+async def _as_coroutine(work: Awaitable[object]) -> None:
+    await work

@@ -1,0 +1,268 @@
+"""What the tests of chaos check, and that each check can fail: a history that keeps every promise, and its breaches."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprieve_policy import eviction, keys, timestamp
+from reprieve_policy.eviction import Eviction, Outcome, Phase
+from reprieve_testing.builders import after
+from reprieve_testing.chaos import edges, invariants, records
+from reprieve_testing.chaos.invariants import History, Outage, Victim
+from reprieve_testing.chaos.records import Hint, Said, Write
+
+HINTED = Eviction(
+    eviction_id="u-1", phase=Phase.HINTED, requested_at=after(0), attempt=1, hinted_at=after(1), deadline=after(60)
+)
+TERMINATING = replace(HINTED, phase=Phase.TERMINATING, outcome=Outcome.SAVED, deadline=None, grace_seconds=30)
+CANCELLED = replace(HINTED, phase=Phase.CANCELLED, outcome=Outcome.CANCELLED)
+
+
+def write(seconds: float, verb: str, state: Eviction | None = None, **changes: Any) -> Write:
+    plain = Write(
+        at=after(seconds),
+        done=after(seconds + 0.1),
+        verb=verb,
+        subresource="",
+        pod="team/victim",
+        status=200,
+        uid="u",
+        version="" if verb == "delete" else "7",
+        state=state,
+    )
+    return replace(plain, **changes)
+
+
+TOLD = write(1, "patch", HINTED)
+MARKED = write(20, "patch", TERMINATING, subresource="status")
+DELETED = write(20.2, "delete")
+HINT = Hint(uid="u", eviction_id="u-1", attempt=1, at=after(2), deadline=after(60))
+SAVED = Said(uid="u", at=after(19), state="saved")
+VICTIM = Victim(uid="u", pod="team/victim", marked_at=after(0), longest=timedelta(seconds=70))
+GOOD = History(victims=[VICTIM], writes=[TOLD, MARKED, DELETED], hints=[HINT], said=[SAVED])
+
+
+@dataclass(frozen=True)
+class Case:
+    history: History
+    want: list[str] = field(default_factory=list)
+
+
+def good(**changes: Any) -> History:
+    return replace(GOOD, **changes)
+
+
+def victim(**changes: Any) -> list[Victim]:
+    return [replace(VICTIM, **changes)]
+
+
+CASES = {
+    "an acknowledged victim is deleted at once": Case(GOOD),
+    "one that never answers is deleted when its deadline has come": Case(
+        good(said=[], writes=[TOLD, write(60.5, "delete")])
+    ),
+    "one that never answers is not deleted before": Case(
+        good(said=[], writes=[TOLD, write(59, "delete")]),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {59}, unacknowledged, before its deadline {60}"
+        ],
+    ),
+    "what it says after the DELETE comes too late": Case(
+        good(said=[replace(SAVED, at=after(21))]),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {20.2}, unacknowledged, before its deadline {60}"
+        ],
+    ),
+    "progress is no acknowledgement": Case(
+        good(said=[replace(SAVED, state="saving")]),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {20.2}, unacknowledged, before its deadline {60}"
+        ],
+    ),
+    "a deadline that was only told counts as well": Case(
+        good(said=[], hints=[replace(HINT, deadline=after(65))], writes=[TOLD, write(62, "delete")]),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {62}, unacknowledged, before its deadline {65}"
+        ],
+    ),
+    "an extension counts from when it was written": Case(
+        good(
+            said=[],
+            victims=victim(longest=timedelta(seconds=100)),
+            writes=[
+                TOLD,
+                write(60, "patch", replace(HINTED, phase=Phase.CHECKPOINTING, deadline=after(90))),
+                write(80, "delete"),
+            ],
+        ),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {80}, unacknowledged, before its deadline {90}"
+        ],
+    ),
+    "one that is to have notice gets it": Case(
+        good(writes=[write(1, "delete")], hints=[], said=[]),
+        ["no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {1} without notice"],
+    ),
+    "one that wants none needs none": Case(
+        good(victims=victim(has_notice=False), writes=[write(1, "delete")], hints=[], said=[])
+    ),
+    "a DELETE that was refused is none": Case(good(writes=[TOLD, write(5, "delete", status=409), MARKED, DELETED])),
+    "a second DELETE is one too many, also through the Eviction API": Case(
+        good(writes=[TOLD, MARKED, DELETED, write(20.5, "create", subresource="eviction", status=201)]),
+        ["one_delete_each: team/victim: deleted 2 times"],
+    ),
+    "a victim that nobody deletes is lost": Case(
+        good(writes=[TOLD, MARKED]),
+        ["one_delete_each: team/victim: never deleted", "every_victim_ends_in_time: team/victim: has not ended"],
+    ),
+    "one that others delete need not be deleted": Case(
+        good(victims=victim(must_be_deleted=False, ended_at=after(5)), writes=[TOLD])
+    ),
+    "a DELETE of a namesake is not the victim's": Case(
+        good(writes=[TOLD, MARKED, DELETED, write(30, "delete", uid="another")])
+    ),
+    "two attempts are two hints": Case(good(hints=[HINT, replace(HINT, attempt=2)])),
+    "one attempt is one hint": Case(
+        good(hints=[HINT, HINT]), ["no_hint_twice_for_one_attempt: u-1: attempt 1 was hinted 2 times"]
+    ),
+    "one that takes longer than it may is late": Case(
+        good(victims=victim(longest=timedelta(seconds=20))),
+        ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 20.0 s are right"],
+    ),
+    "the time without an operator is not held against it": Case(
+        good(victims=victim(longest=timedelta(seconds=16)), outages=[Outage(after(5), after(10))])
+    ),
+    "only the part of an outage that it lived through counts": Case(
+        good(
+            victims=victim(longest=timedelta(seconds=16)),
+            outages=[Outage(after(-50), after(1)), Outage(after(19), after(99))],
+        ),
+        ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 18.3 s are right"],
+    ),
+    "a cancelled victim has ended": Case(
+        good(victims=victim(must_be_deleted=False), writes=[TOLD, write(3, "patch", CANCELLED)])
+    ),
+    "a patch without a uid could hit a namesake": Case(
+        good(writes=[replace(TOLD, uid=""), TOLD, MARKED, DELETED]),
+        ["every_write_names_its_pod: team/victim: patch at {1} without a uid"],
+    ),
+    "a patch without a resourceVersion could undo what it has not seen": Case(
+        good(writes=[TOLD, replace(MARKED, version=""), DELETED]),
+        ["every_write_names_its_pod: team/victim: patch status at {20} without a resourceVersion"],
+    ),
+    "no phase is left backwards": Case(
+        good(writes=[TOLD, MARKED, write(20.1, "patch", HINTED), DELETED]),
+        ["every_phase_follows_from_the_one_before: u: hinted was written after terminating"],
+    ),
+    "another eviction begins anew": Case(
+        good(
+            writes=[
+                TOLD,
+                write(3, "patch", CANCELLED),
+                write(4, "patch", replace(HINTED, eviction_id="u-4")),
+                MARKED,
+                DELETED,
+            ]
+        )
+    ),
+}
+
+
+def dated(sentence: str) -> str:
+    """Put moments in the place of `{seconds after}`."""
+    head, *parts = sentence.split("{")
+    return head + "".join(
+        f"{after(float(seconds))}{rest}" for seconds, _, rest in (part.partition("}") for part in parts)
+    )
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_promise_that_is_broken_is_seen(case: Case):
+    assert invariants.breaches(case.history) == [dated(sentence) for sentence in case.want]
+
+
+def test_every_promise_has_a_case_that_breaks_it():
+    broken = {sentence.partition(":")[0] for case in CASES.values() for sentence in case.want}
+    assert broken == {promise.__name__ for promise in invariants.ALL}
+
+
+def test_a_hold_of_ours_that_is_left_is_seen():
+    pods = [
+        {"metadata": {"namespace": "team", "name": name, **metadata}}
+        for name, metadata in {
+            "held": {"finalizers": ["example.com/held", keys.CLEANUP_FINALIZER]},
+            "others": {"finalizers": ["example.com/held"]},
+            "free": {},
+        }.items()
+    ]
+    assert list(invariants.no_finalizer_left(pods)) == ["team/held: still held by reprieve.dev/cleanup"]
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    body = {
+        "metadata": {"uid": "u", "resourceVersion": "7", "annotations": {keys.EVICTION: eviction.render(HINTED)}},
+    }
+    return {
+        "stage": "ResponseComplete",
+        "verb": "patch",
+        "user": {"username": "system:serviceaccount:reprieve-system:reprieve-operator"},
+        "objectRef": {"resource": "pods", "namespace": "team", "name": "victim"},
+        "responseStatus": {"code": 200},
+        "requestReceivedTimestamp": timestamp.render_micro(after(1)),
+        "stageTimestamp": timestamp.render_micro(after(1.1)),
+        "requestObject": body,
+        **changes,
+    }
+
+
+EVICTED = {"deleteOptions": {"gracePeriodSeconds": 30, "preconditions": {"uid": "u"}}}
+ENTRIES: dict[str, tuple[dict[str, Any], Callable[[Write], bool]]] = {
+    "a patch carries state and preconditions": ({}, lambda write: write == TOLD),
+    "a DELETE names the pod in its options": (
+        {"verb": "delete", "requestObject": {"preconditions": {"uid": "u"}}},
+        lambda write: write.is_deletion and write.uid == "u",
+    ),
+    "an eviction is a deletion": (
+        {"verb": "create", "requestObject": EVICTED, "objectRef": entry()["objectRef"] | {"subresource": "eviction"}},
+        lambda write: write.is_deletion and write.uid == "u",
+    ),
+    "a patch without metadata names nothing": (
+        {"requestObject": {"status": {}}},
+        lambda write: (write.uid, write.version, write.state) == ("", "", None),
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "holds"), ENTRIES.values(), ids=ENTRIES)
+def test_an_entry_of_the_audit_log_is_read(changes: dict[str, Any], holds: Callable[[Write], bool]):
+    assert holds(records.write_of(entry(**changes)))
+
+
+def test_of_the_audit_log_only_the_operators_writes_to_pods_count_also_those_rotated_away(tmp_path: Path):
+    ours, other = entry(), entry(user={"username": "admin"})
+    jobs, early = (
+        entry(objectRef={"resource": "jobs", "namespace": "team", "name": "j"}),
+        entry(stage="ResponseStarted"),
+    )
+    (tmp_path / "audit-2026-11-21T12-00-00.000.log").write_text(json.dumps(entry(verb="delete")) + "\n")
+    lines = [json.dumps(line) for line in (ours, other, jobs, early)] + ['{"user": ":reprieve-operator", cut']
+    (tmp_path / "audit.log").write_text("\n".join(lines))
+    assert [found.verb for found in records.read_writes(tmp_path / "audit.log")] == ["delete", "patch"]
+
+
+def test_every_edge_of_the_table_is_brought_about_or_excused():
+    written, excused = set(edges.written_edges()), set(edges.NO_WRITE)
+    passed = {edge for first in written for edge in edges.walked(first)[1:]}
+    assert written | excused | passed == set(edges.all_edges()) | excused
+    assert [edge for edge in written if edge.phase not in edges.WAYS or edge.observation not in edges.EVENTS] == []
+
+
+def test_no_two_events_in_one_phase_look_the_same():
+    for phase in edges.WAYS:
+        lands = [edges.landing(edge) for edge in edges.written_edges() if edge.phase is phase]
+        assert len(set(lands)) == len(lands), phase
