@@ -85,7 +85,10 @@ EVENTS: Mapping[Observation, Event] = {
     Observation.CONTAINERS_ENDED: Event(act=Act.END),
 }
 
-PASSED: Mapping[Phase, Observation] = {Phase.SAVED: Observation.RELEASED}
+PASSED: Mapping[Phase, Observation] = {
+    Phase.SAVED: Observation.RELEASED,
+    Phase.SETTLED: Observation.RELEASED,
+}
 """Phases that a decision walks through where nobody else must be waited for: no write stops there."""
 
 _NO_OBJECT = "the object is gone: there is nothing to write to"
@@ -96,8 +99,9 @@ NO_WRITE: Mapping[Edge, str] = {
         Phase.REQUESTED, Observation.MARK_REMOVED
     ): "a pod that lost its mark before its first state has none to write",
     **{
-        Edge(Phase.SAVED, observation): "no write stops in this phase: it is left in the one that enters it"
+        Edge(phase, observation): "no write stops in this phase: it is left in the one that enters it"
         for observation in (Observation.MARK_REMOVED, Observation.DELETED_BY_OTHERS, Observation.CONTAINERS_ENDED)
+        for phase in PASSED
     },
 }
 
