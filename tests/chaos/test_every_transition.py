@@ -13,7 +13,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.eviction import Phase
-from reprieve_policy.life import Observation
+from reprieve_policy.life_table import Observation
 from reprieve_testing.chaos import edges, invariants, records
 from reprieve_testing.chaos.actors import DELETION, HELD, LEDGER, LETTING_GO, Actor, When, Workloads, actor_of, point_of
 from reprieve_testing.chaos.director import Director

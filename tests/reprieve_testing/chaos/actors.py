@@ -13,7 +13,7 @@ from aiohttp import web
 
 from reprieve_policy import eviction, keys
 from reprieve_policy.eviction import Eviction, Phase
-from reprieve_policy.life import Observation
+from reprieve_policy.life_table import Observation
 
 from . import edges
 from .edges import Act, Edge, Event, Landing

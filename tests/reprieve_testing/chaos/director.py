@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reprieve_policy import life
+from reprieve_policy import life_table
 from reprieve_policy.eviction import Phase
 from reprieve_testing.cluster import Program
 
@@ -114,7 +114,7 @@ class Director:
         if state is None:
             return
         await self._do(actor, actor.enter(state))
-        actor.is_over |= state.phase in life.TERMINAL or (
+        actor.is_over |= state.phase in life_table.TERMINAL or (
             state.phase is Phase.TERMINATING and actor.event.act is Act.DELETE
         )
 

@@ -1,4 +1,4 @@
-"""Every edge of `life.TABLE` as something that a test can bring about: the way into its phase, and what then happens.
+"""Every edge of `life_table.TABLE` as something that a test can bring about: the way into its phase, and what then happens.
 
 Derived from the table: an edge that has neither a way nor a reason why no write performs it is an error of this module.
 """
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from reprieve_policy import life
+from reprieve_policy import life_table
 from reprieve_policy.eviction import Outcome, Phase
-from reprieve_policy.life import Observation
+from reprieve_policy.life_table import Observation
 
 Json = Any
 
@@ -91,6 +91,7 @@ PASSED: Mapping[Phase, Observation] = {
 }
 """Phases that a decision walks through where nobody else must be waited for: no write stops there."""
 
+_UNHEARD = "the operator does not observe it"
 _NO_OBJECT = "the object is gone: there is nothing to write to"
 NO_WRITE: Mapping[Edge, str] = {
     **{Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT for phase in Phase},
@@ -98,6 +99,9 @@ NO_WRITE: Mapping[Edge, str] = {
     Edge(
         Phase.REQUESTED, Observation.MARK_REMOVED
     ): "a pod that lost its mark before its first state has none to write",
+    Edge(Phase.REQUESTED, Observation.PROTECTED): _UNHEARD,
+    Edge(Phase.REQUESTED, Observation.PROTECTED_FOR_NOW): _UNHEARD,
+    **{Edge(Phase.REPRIEVED, observation): _UNHEARD for observation in life_table.TABLE[Phase.REPRIEVED]},
     **{
         Edge(phase, observation): "no write stops in this phase: it is left in the one that enters it"
         for observation in (Observation.MARK_REMOVED, Observation.DELETED_BY_OTHERS, Observation.CONTAINERS_ENDED)
@@ -115,7 +119,7 @@ class Landing(NamedTuple):
 
 def all_edges() -> Iterator[Edge]:
     """Yield each entry of the table."""
-    for phase, moves in life.TABLE.items():
+    for phase, moves in life_table.TABLE.items():
         for observation in moves:
             yield Edge(phase, observation)
 
@@ -129,16 +133,16 @@ def written_edges() -> list[Edge]:
 def walked(edge: Edge) -> list[Edge]:
     """Return the edges that are performed in one write with this one, itself first."""
     found = [edge]
-    phase = life.TABLE[edge.phase][edge.observation].to
+    phase = life_table.TABLE[edge.phase][edge.observation].to
     while phase in PASSED:
         found.append(Edge(phase, PASSED[phase]))
-        phase = life.TABLE[phase][PASSED[phase]].to
+        phase = life_table.TABLE[phase][PASSED[phase]].to
     return found
 
 
 def landing(edge: Edge) -> Landing:
     """Return what the write says."""
-    moves = [life.TABLE[each.phase][each.observation] for each in walked(edge)]
+    moves = [life_table.TABLE[each.phase][each.observation] for each in walked(edge)]
     outcomes = [move.outcome for move in moves if move.outcome is not None]
     return Landing(moves[-1].to, outcomes[-1] if outcomes else None)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from reprieve_policy import keys, life
+from reprieve_policy import keys, life_table
 from reprieve_policy.eviction import Phase
 
 from .records import Hint, Said, Write
@@ -181,7 +181,7 @@ def _ended_at(victim: Victim, writes: Iterable[Write]) -> datetime | None:
 
 
 def _is_end(write: Write) -> bool:
-    return write.is_deletion or (write.state is not None and write.state.phase in life.TERMINAL)
+    return write.is_deletion or (write.state is not None and write.state.phase in life_table.TERMINAL)
 
 
 def _outage(outages: Iterable[Outage], since: datetime, until: datetime) -> timedelta:
@@ -194,7 +194,7 @@ def _reachable(phase: Phase) -> set[Phase]:
     found: set[Phase] = set()
     ahead = [phase]
     while ahead:
-        following = {move.to for move in life.TABLE[ahead.pop()].values()} - found
+        following = {move.to for move in life_table.TABLE[ahead.pop()].values()} - found
         found |= following
         ahead.extend(following)
     return found
