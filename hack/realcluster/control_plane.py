@@ -21,16 +21,18 @@ KUBELET_CLIENT = "kube-apiserver-kubelet-client"  # the usual name
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
-    "omitStages": ["RequestReceived"],
     "rules": [
         {
             "level": "Request",
             "users": [f"system:serviceaccount:{NAMESPACE}:{OPERATOR}"],
             "verbs": ["create", "update", "patch", "delete"],
             "resources": [{"group": "", "resources": ["pods", "pods/*"]}],
+            # Also what was received and never answered, because the API server was killed over it.
+            "omitStages": [],
         },
         {
             "level": "Metadata",
+            "omitStages": ["RequestReceived"],
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
             "resources": [
                 {"group": "", "resources": ["pods", "pods/*", "namespaces", "namespaces/*", "replicationcontrollers"]},

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from reprieve_runtime.api import Api
+from reprieve_testing.chaos.actors import Workloads
+from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.proxy import ApiProxy
 from reprieve_testing.chaos.stage import Stage
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster import ClusterHandle, Program
 
 NAME = "reprieve-chaos"
 KWOK_NODES = 4
@@ -54,6 +56,21 @@ async def proxy(cluster: ClusterHandle) -> AsyncIterator[ApiProxy]:
 def kubeconfig(cluster: ClusterHandle, proxy: ApiProxy, tmp_path: Path) -> Path:
     """The operator's credentials, by way of the proxy."""
     return proxy.kubeconfig(cluster.account_kubeconfig("reprieve-operator"), tmp_path / "kubeconfig")
+
+
+@pytest.fixture
+async def director(cluster: ClusterHandle, stage: Stage, proxy: ApiProxy, kubeconfig: Path) -> AsyncIterator[Director]:
+    """Who brings victims to life, with operators that reach the API server by way of the proxy."""
+
+    def start(**settings: object) -> Program:
+        usual = {"kubeconfig": kubeconfig, "cleanup_finalizer": True, "sweep_interval_seconds": 5}
+        return cluster.start_operator(**usual | settings)
+
+    async with Workloads() as workloads:
+        director = Director(stage, workloads, start, cluster.cluster.audit_log)
+        proxy.before, proxy.after = director.before, director.after
+        yield director
+        cluster.stop_programs()
 
 
 @pytest.fixture

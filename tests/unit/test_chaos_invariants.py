@@ -120,6 +120,10 @@ CASES = {
         good(writes=[TOLD, MARKED]),
         ["one_delete_each: team/victim: never deleted", "every_victim_ends_in_time: team/victim: has not ended"],
     ),
+    "a DELETE that the API server was killed over may have been the one": Case(
+        good(writes=[TOLD, MARKED, write(20.2, "delete", status=0, uid="")])
+    ),
+    "and it may have been in vain": Case(good(writes=[TOLD, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])),
     "one that others delete need not be deleted": Case(
         good(victims=victim(must_be_deleted=False, ended_at=after(5)), writes=[TOLD])
     ),
@@ -208,6 +212,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         "metadata": {"uid": "u", "resourceVersion": "7", "annotations": {keys.EVICTION: eviction.render(HINTED)}},
     }
     return {
+        "auditID": "a-1",
         "stage": "ResponseComplete",
         "verb": "patch",
         "user": {"username": "system:serviceaccount:reprieve-system:reprieve-operator"},
@@ -244,15 +249,20 @@ def test_an_entry_of_the_audit_log_is_read(changes: dict[str, Any], holds: Calla
 
 
 def test_of_the_audit_log_only_the_operators_writes_to_pods_count_also_those_rotated_away(tmp_path: Path):
-    ours, other = entry(), entry(user={"username": "admin"})
-    jobs, early = (
-        entry(objectRef={"resource": "jobs", "namespace": "team", "name": "j"}),
-        entry(stage="ResponseStarted"),
-    )
-    (tmp_path / "audit-2026-11-21T12-00-00.000.log").write_text(json.dumps(entry(verb="delete")) + "\n")
-    lines = [json.dumps(line) for line in (ours, other, jobs, early)] + ['{"user": ":reprieve-operator", cut']
-    (tmp_path / "audit.log").write_text("\n".join(lines))
-    assert [found.verb for found in records.read_writes(tmp_path / "audit.log")] == ["delete", "patch"]
+    received = {"stage": "RequestReceived", "requestObject": None, "responseStatus": {}}
+    lines = [
+        entry(**received),
+        entry(),
+        entry(auditID="a-2", user={"username": "admin"}),
+        entry(auditID="a-3", objectRef={"resource": "jobs", "namespace": "team", "name": "j"}),
+        entry(auditID="a-4", objectRef={"resource": "pods", "namespace": "team-2", "name": "victim"}),
+        entry(auditID="a-5", verb="delete", requestReceivedTimestamp=timestamp.render_micro(after(2)), **received),
+    ]
+    (tmp_path / "audit-2026-11-21T12-00-00.000.log").write_text(json.dumps(entry(auditID="a-0", verb="update")) + "\n")
+    cut = '{"user": ":reprieve-operator", "namespace": "team'
+    (tmp_path / "audit.log").write_text("\n".join([*map(json.dumps, lines), cut]))
+    found = [(write.verb, write.status) for write in records.read_writes(tmp_path / "audit.log", "team")]
+    assert found == [("update", 200), ("patch", 200), ("delete", 0)]
 
 
 def test_every_edge_of_the_table_is_brought_about_or_excused():

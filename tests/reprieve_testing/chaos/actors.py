@@ -58,7 +58,7 @@ class Actor:
     """One victim."""
 
     name: str
-    kills: list[Kill]
+    kills: list[Kill] = field(default_factory=list)
     says: Json = None
     seconds: int = edges.LONG
     has_hint: bool = True
@@ -73,13 +73,13 @@ class Actor:
     ended_at: datetime | None = None
     is_over: bool = False
 
-    def as_victim(self, namespace: str) -> Victim:
+    def as_victim(self, pod: str) -> Victim:
         """Return what it may expect."""
         assert self.marked_at is not None, f"{self.name} was never marked"
         longest = 2 * self.seconds + edges.DEFERRAL + _SLACK_SECONDS
         return Victim(
             uid=self.uid,
-            pod=f"{namespace}/{self.name}",
+            pod=pod,
             marked_at=self.marked_at,
             has_notice=self.has_hint,
             longest=timedelta(seconds=longest),
@@ -100,10 +100,10 @@ class Actor:
         self.says = edges.SAVED
 
 
-def actor_of(edge: Edge, when: When, name: str, extra: Point | None = None) -> Actor:
-    """Return the victim whose life goes through an edge, at which (or at `extra`, later) the operator is killed."""
+def actor_of(edge: Edge, point: Point, when: When, name: str) -> Actor:
+    """Return the victim whose life goes through an edge, and loses its operator at a point of it."""
     way, event = edges.WAYS[edge.phase], edges.EVENTS[edge.observation]
-    kills = [Kill(extra or point_of(edge), when)]
+    kills = [Kill(point, when)]
     if event.after_a_lost_hint:
         kills.insert(0, Kill(point_of(Edge(Phase.REQUESTED, Observation.CHECKPOINT_WANTED)), "after"))
     return Actor(
@@ -112,9 +112,21 @@ def actor_of(edge: Edge, when: When, name: str, extra: Point | None = None) -> A
         says=way.says,
         seconds=edges.seconds_of(edge),
         has_hint=event.has_hint,
+        has_owner=point is LEDGER,
         scene=edge.phase,
         event=event,
     )
+
+
+def crowd(prefix: str, count: int) -> list[Actor]:
+    """Return victims as they are met: some want no notice, some save at once, some need long, some never answer."""
+    kinds: tuple[Callable[[str], Actor], ...] = (
+        lambda name: Actor(name, has_hint=False),
+        lambda name: Actor(name, says=edges.SAVED),
+        lambda name: Actor(name, says=edges.SAVING),
+        lambda name: Actor(name, seconds=edges.SHORT),
+    )
+    return [kinds[index % len(kinds)](f"{prefix}-{index}") for index in range(count)]
 
 
 def point_of(edge: Edge) -> Point:

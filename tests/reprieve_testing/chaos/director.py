@@ -1,4 +1,4 @@
-"""Kills the operator at the writes that actors ask for, and starts it again, until each actor's life is over.
+"""Brings victims to life, shows what becomes of them, and kills the operator at the writes that they ask for.
 
 One kill serves every actor whose write is under way: each of them has lost its operator at exactly that write.
 """
@@ -7,23 +7,26 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from reprieve_policy import life_table
 from reprieve_policy.eviction import Phase
 from reprieve_testing.cluster import Program
 
+from . import invariants, records
 from .actors import HELD, Actor, Kill, Workloads, state_in, utc_now
 from .edges import Act
-from .invariants import Outage
+from .invariants import History, Outage
 from .proxy import Answer, Call, Dropped
-from .stage import Stage, all_of, until
+from .stage import Stage, all_of
 
 Json = Any
 
-_LIFE_SECONDS = 150.0
+_PAUSE_SECONDS = 0.2
+_STANDSTILL_SECONDS = 60.0
 _TICK_SECONDS = 0.02
 _START_SECONDS = 60.0
 _QUIET_SECONDS = 0.4
@@ -39,11 +42,14 @@ class Director:
 
     stage: Stage
     workloads: Workloads
-    start: Callable[[], Program]
+    start: Callable[..., Program]
+    audit_log: Path
     actors: dict[str, Actor] = field(default_factory=dict)
     hits: Counter[str] = field(default_factory=Counter)
     outages: list[Outage] = field(default_factory=list)
     kills: int = 0
+    leader: str = ""
+    """Who wrote the Lease last."""
 
     def __post_init__(self) -> None:
         self._held: list[tuple[Actor, Kill]] = []
@@ -51,6 +57,7 @@ class Director:
         self._killed = asyncio.Event()
         self._leads = asyncio.Event()
         self._arrived_at = 0.0
+        self._happened = 0
 
     async def before(self, call: Call) -> None:
         """Hold what is not to take effect."""
@@ -62,20 +69,42 @@ class Director:
     async def after(self, call: Call, answer: Answer) -> None:
         """Note what took effect, play what follows, hold what the operator is not to know."""
         if "/leases" in call.path and call.is_write and answer.is_success:
+            self.leader = call.body["spec"]["holderIdentity"]
             self._leads.set()
         actor = self._actor_of(call)
         if actor is None or not answer.is_success:
             return
+        self._happened += 1
         kill = self._due(actor, call)
         await self._play(actor, call)
         if kill is not None and kill.when == "after":
             await self._hold(actor, kill)
 
+    async def start_leader(self, **settings: object) -> Program:
+        """Start an operator, and return once the Lease was written."""
+        self._leads.clear()
+        program = self.start(**settings)
+        await self.wait_leading()
+        return program
+
+    async def wait_leading(self) -> None:
+        """Return once the Lease is written, by whomever."""
+        self._leads.clear()
+        async with asyncio.timeout(_START_SECONDS):
+            await self._leads.wait()
+
+    @contextlib.asynccontextmanager
+    async def outage(self) -> AsyncIterator[None]:
+        """Note that nobody can act within the block, nor until somebody leads."""
+        since = utc_now()
+        yield
+        await self.wait_leading()
+        self.outages.append(Outage(since, utc_now()))
+
     @contextlib.asynccontextmanager
     async def crashing(self) -> AsyncIterator[None]:
         """Keep an operator alive for the block, between kills."""
-        program = self.start()
-        await self._wait_leading()
+        program = await self.start_leader()
         work = asyncio.create_task(self._crash(program))
         try:
             yield
@@ -84,15 +113,45 @@ class Director:
             with contextlib.suppress(asyncio.CancelledError):
                 await work
 
-    async def perform(self, actors: list[Actor]) -> None:
-        """Bring actors to life, mark them, and return once each is over and its kills are done, or can be no more."""
+    async def cast(self, actors: Iterable[Actor]) -> None:
+        """Bring actors to life, in the place of those before."""
         self.actors = {actor.name: actor for actor in actors}
         self.workloads.actors |= self.actors
-        pods = await self.stage.create_pods([await self._pod(actor) for actor in actors])
-        for actor in actors:
+        pods = await self.stage.create_pods([await self._pod(actor) for actor in self.actors.values()])
+        for actor in self.actors.values():
             actor.uid = pods[actor.name]["metadata"]["uid"]
-        await all_of(self._mark(actor) for actor in actors)
-        await self._wait_over()
+
+    async def mark(self, actors: Iterable[Actor] | None = None) -> None:
+        """Mark some actors, or all."""
+        await all_of(self._mark(actor) for actor in (self.actors.values() if actors is None else list(actors)))
+
+    async def wait_over(self) -> None:
+        """Wait until every pod is gone, or needs no more keeping; raises once nothing has happened for a while."""
+        seen, seen_at = -1, time.monotonic()
+        while left := await self._left():
+            if self._happened != seen:
+                seen, seen_at = self._happened, time.monotonic()
+            assert time.monotonic() < seen_at + _STANDSTILL_SECONDS, "\n".join(["nothing happens any more:", *left])
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def check(self) -> None:
+        """Assert that every promise was kept to these actors, and clear the stage."""
+        uids, pods = {actor.uid for actor in self.actors.values()}, {self._pod_of(name) for name in self.actors}
+        writes = records.read_writes(self.audit_log, self.stage.namespace)
+        history = History(
+            victims=[actor.as_victim(self._pod_of(name)) for name, actor in self.actors.items()],
+            writes=[write for write in writes if write.pod in pods],
+            hints=[hint for hint in self.workloads.hints if hint.uid in uids],
+            said=[said for said in self.workloads.said if said.uid in uids],
+            outages=self.outages,
+        )
+        left = await self.stage.pods()
+        assert [*invariants.breaches(history), *invariants.no_finalizer_left(left.values())] == []
+        await self.stage.release(left, HELD)
+        await all_of(self.stage.delete(name) for name in left)
+
+    def _pod_of(self, name: str) -> str:
+        return f"{self.stage.namespace}/{name}"
 
     async def _pod(self, actor: Actor) -> Json:
         hint = {"reprieve.dev/checkpoint-hint": self.workloads.hint(actor.name)} if actor.has_hint else {}
@@ -148,25 +207,22 @@ class Director:
             await self._collect()
             assert program.process.poll() is None, f"ended by itself\n{program.tail()}"
             program.kill()
-            self.kills += 1
-            since = utc_now()
-            self._arrived.clear()
-            self._leads.clear()
-            held, self._held = self._held, []
-            killed, self._killed = self._killed, asyncio.Event()
-            for actor, kill in held:
-                self.hits[str(kill)] += 1
-                actor.kills.pop(0)
-                if not actor.kills:
-                    actor.wind_up()
-            killed.set()
-            program = self.start()
-            await self._wait_leading()
-            self.outages.append(Outage(since, utc_now()))
+            async with self.outage():
+                self._let_down()
+                program = self.start()
 
-    async def _wait_leading(self) -> None:
-        async with asyncio.timeout(_START_SECONDS):
-            await self._leads.wait()
+    def _let_down(self) -> None:
+        """Count what was killed at, and give nobody an answer."""
+        self.kills += 1
+        self._arrived.clear()
+        held, self._held = self._held, []
+        killed, self._killed = self._killed, asyncio.Event()
+        for actor, kill in held:
+            self.hits[str(kill)] += 1
+            actor.kills.pop(0)
+            if not actor.kills:
+                actor.wind_up()
+        killed.set()
 
     async def _collect(self) -> None:
         """Wait for more writes to hold, for as long as more come."""
@@ -174,24 +230,13 @@ class Director:
         while len(self._held) < _ENOUGH and time.monotonic() < min(latest, self._arrived_at + _QUIET_SECONDS):  # noqa: ASYNC110 - it waits for silence
             await asyncio.sleep(_TICK_SECONDS)
 
-    async def _wait_over(self) -> None:
-        """Wait until every pod is gone, or needs no more keeping."""
-
-        async def left() -> list[str]:
-            there = await self.stage.pods()
-            return [
-                f"{name} is {actor.phase}, to be killed {actor.kills}"
-                for name, actor in self.actors.items()
-                if name in there and not _needs_nothing(actor, there[name])
-            ]
-
-        async def are_over() -> bool:
-            return not await left()
-
-        try:
-            await until("all are over", are_over, _LIFE_SECONDS)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n" + "\n".join(await left())) from None
+    async def _left(self) -> list[str]:
+        there = await self.stage.pods()
+        return [
+            f"{name} is {actor.phase}, to be killed at {list(map(str, actor.kills))}"
+            for name, actor in self.actors.items()
+            if name in there and not _needs_nothing(actor, there[name])
+        ]
 
 
 def _needs_nothing(actor: Actor, pod: Json) -> bool:

@@ -75,11 +75,12 @@ def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[s
 def one_delete_each(history: History) -> Iterator[str]:
     """No victim is deleted twice, and none that must be is left."""
     counts = Counter(write.uid for write in history.writes if write.is_deletion and write.has_succeeded)
+    unanswered = _unanswered_deletions(history)
     for victim in history.victims:
         count = counts[victim.uid]
         if count > 1:
             yield f"{victim.pod}: deleted {count} times"
-        elif victim.must_be_deleted and not count:
+        elif victim.must_be_deleted and not count and victim.pod not in unanswered:
             yield f"{victim.pod}: never deleted"
 
 
@@ -93,9 +94,9 @@ def no_hint_twice_for_one_attempt(history: History) -> Iterator[str]:
 
 def every_victim_ends_in_time(history: History) -> Iterator[str]:
     """The longest that a victim may have, and the time in which nobody could act, are not exceeded."""
-    writes = _by_uid(history.writes)
+    writes, unanswered = _by_uid(history.writes), _unanswered_deletions(history)
     for victim in history.victims:
-        ended_at = _ended_at(victim, writes[victim.uid])
+        ended_at = _ended_at(victim, writes[victim.uid]) or unanswered.get(victim.pod)
         if ended_at is None:
             yield f"{victim.pod}: has not ended"
             continue
@@ -107,11 +108,10 @@ def every_victim_ends_in_time(history: History) -> Iterator[str]:
 
 def every_write_names_its_pod(history: History) -> Iterator[str]:
     """A write to a victim carries its uid, a patch its resourceVersion too: it can neither hit a namesake nor a surprise."""
-    pods = {victim.pod for victim in history.victims}
-    for write in history.writes:
-        if write.pod in pods and not write.uid:
+    for write in filter(lambda write: write.status, history.writes):
+        if not write.uid:
             yield f"{write.pod}: {write.what} at {write.at} without a uid"
-        elif write.pod in pods and write.verb == "patch" and not write.version:
+        elif write.verb == "patch" and not write.version:
             yield f"{write.pod}: {write.what} at {write.at} without a resourceVersion"
 
 
@@ -178,6 +178,11 @@ def _ended_at(victim: Victim, writes: Iterable[Write]) -> datetime | None:
     """Return when nothing was left to do: deleted by whomever, cancelled, or ended by itself."""
     ends = [write.done for write in writes if write.has_succeeded and _is_end(write)]
     return min([*ends, *([victim.ended_at] if victim.ended_at else [])], default=None)
+
+
+def _unanswered_deletions(history: History) -> Mapping[str, datetime]:
+    """Return by pod when the API server received a DELETE that it was killed over: nobody knows what came of it."""
+    return {write.pod: write.at for write in history.writes if write.is_deletion and not write.status}
 
 
 def _is_end(write: Write) -> bool:

@@ -18,6 +18,7 @@ from aiohttp import web
 
 Json = Any
 
+_EXPIRED = b'"code":410'
 _HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "content-encoding"}
 
 
@@ -68,8 +69,8 @@ class ApiProxy:
     after: Callable[[Call, Answer], Awaitable[None]] = _nothing_after
     lets_watch: asyncio.Event = field(default_factory=asyncio.Event)
     watches: set[asyncio.Task[Any]] = field(default_factory=set)
-    refused: int = 0
-    """Watches that came while none was let through."""
+    gone: int = 0
+    """Watches that the API server would not take up: it has forgotten the version that they are to begin with."""
 
     def __post_init__(self) -> None:
         self.lets_watch.set()
@@ -127,7 +128,6 @@ class ApiProxy:
 
     async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
         if not self.lets_watch.is_set():
-            self.refused += 1
             return self._hang_up(request)
         task = asyncio.current_task()
         assert task is not None
@@ -138,6 +138,7 @@ class ApiProxy:
                 response = web.StreamResponse(status=upstream.status, headers=_headers(upstream))
                 await response.prepare(request)
                 async for chunk in upstream.content.iter_any():
+                    self.gone += _EXPIRED in chunk
                     await response.write(chunk)
         self.watches.discard(task)
         return self._hang_up(request) if response.prepared else response

@@ -4,7 +4,7 @@ Nothing here comes from the operator's own account of itself, but for the states
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ _OPERATOR = ":reprieve-operator"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One write of the operator to a pod, as the API server has answered it."""
+    """One write of the operator to a pod, as the API server has received and answered it."""
 
     at: datetime
     """When the API server received it: no effect came before."""
@@ -29,6 +29,7 @@ class Write:
     subresource: str
     pod: str
     status: int
+    """0: the API server was killed before it had answered."""
     uid: str
     """That of the precondition; empty: there was none."""
     version: str
@@ -69,18 +70,20 @@ class Said:
     state: str
 
 
-def read_writes(log: Path) -> list[Write]:
+def read_writes(log: Path, namespace: str) -> list[Write]:
     """Return the operator's writes to pods, oldest first, those in a log that was rotated away among them."""
     files = [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]
-    return sorted((write for file in files for write in _writes(file)), key=lambda write: write.at)
+    # Each is written down twice: received, answered. The second takes the place of the first.
+    entries = {entry["auditID"]: entry for file in files for entry in _entries(file, namespace)}
+    return sorted(map(write_of, entries.values()), key=lambda write: write.at)
 
 
-def _writes(file: Path) -> Iterator[Write]:
+def _entries(file: Path, namespace: str) -> Iterator[Json]:
+    needles = (_OPERATOR.encode(), namespace.encode())
     with file.open("rb") as lines:
-        for line in lines:
-            # An API server that was killed leaves half a line; the log's other lines are about other things.
-            if _OPERATOR.encode() in line and (entry := _decoded(line)) is not None and _is_of_operator(entry):
-                yield write_of(entry)
+        # Most lines are about other things, and need not be decoded.
+        entries = (_decoded(line) for line in lines if all(needle in line for needle in needles))
+        yield from (entry for entry in entries if entry is not None and _is_write(entry, namespace))
 
 
 def write_of(entry: Json) -> Write:
@@ -94,7 +97,7 @@ def write_of(entry: Json) -> Write:
         verb=entry["verb"],
         subresource=reference.get("subresource", ""),
         pod=f"{reference['namespace']}/{reference['name']}",
-        status=entry["responseStatus"]["code"],
+        status=entry.get("responseStatus", {}).get("code", 0),
         uid=metadata.get("uid") or _precondition(body),
         version=metadata.get("resourceVersion", ""),
         state=None if text is None else eviction.parse(text),
@@ -108,21 +111,17 @@ def moment(text: str) -> datetime:
     return found
 
 
-def about(writes: Iterable[Write], uid: str) -> list[Write]:
-    """Return those that took effect on one pod."""
-    return [write for write in writes if write.uid == uid and write.has_succeeded]
-
-
 def _decoded(line: bytes) -> Json | None:
     try:
         return json.loads(line)
     except ValueError:
-        return None
+        return None  # An API server that was killed leaves half a line.
 
 
-def _is_of_operator(entry: Mapping[str, Json]) -> bool:
-    is_complete, user = entry["stage"] == "ResponseComplete", str(entry["user"]["username"])
-    return is_complete and user.endswith(_OPERATOR) and bool(entry["objectRef"]["resource"] == "pods")
+def _is_write(entry: Mapping[str, Json], namespace: str) -> bool:
+    """True for a write of the operator to a pod of this namespace."""
+    user, about = str(entry["user"]["username"]), entry["objectRef"]
+    return user.endswith(_OPERATOR) and (about["resource"], about.get("namespace")) == ("pods", namespace)
 
 
 def _precondition(body: Json) -> str:

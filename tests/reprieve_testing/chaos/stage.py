@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from reprieve_policy import keys
 from reprieve_runtime.api import MERGE_PATCH, Api, ApiError
 from reprieve_runtime.paths import object_path
+from reprieve_testing.cluster import OPERATOR_NAMESPACE
 
 Json = Any
 T = TypeVar("T")
@@ -15,6 +16,7 @@ T = TypeVar("T")
 _AT_ONCE = 24
 _PAUSE_SECONDS = 0.1
 _NOT_FOUND = 404
+_LEASE = object_path("leases", OPERATOR_NAMESPACE, "reprieve-operator")
 
 
 class Stage:
@@ -87,6 +89,14 @@ class Stage:
         for name in filter(there.__contains__, names):
             left = [other for other in there[name]["metadata"].get("finalizers", ()) if other != finalizer]
             await self.patch(name, {"metadata": {"finalizers": left}})
+
+    async def delete_lease(self) -> None:
+        await self._gone_is_fine(self._api.delete(_LEASE, {}))
+
+    async def steal_lease(self, for_seconds: int) -> None:
+        """Write another holder into the Lease, who does nothing with it."""
+        spec = {"holderIdentity": "thief", "leaseDurationSeconds": for_seconds}
+        await self._call(self._api.patch(_LEASE, {"spec": spec}, dict, content_type=MERGE_PATCH))
 
     def pod(self, name: str, annotations: Mapping[str, str], **metadata: Json) -> Json:
         """Return a pod for a simulated node. As the ServiceAccount: nobody need be there to schedule or complete it."""

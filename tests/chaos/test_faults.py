@@ -1,0 +1,146 @@
+"""What else may fail under a running operator: the API server, etcd, its Lease, its watch, its own time."""
+
+import asyncio
+import signal
+import time
+from functools import partial
+
+import pytest
+
+from reprieve_policy.eviction import Phase
+from reprieve_testing.chaos.actors import Actor, crowd, utc_now
+from reprieve_testing.chaos.director import Director
+from reprieve_testing.chaos.edges import SAVING, SHORT, Act, Event
+from reprieve_testing.chaos.invariants import Outage
+from reprieve_testing.chaos.proxy import ApiProxy
+from reprieve_testing.chaos.stage import Stage, until
+from reprieve_testing.cluster import ClusterHandle, Program
+
+pytestmark = pytest.mark.cluster
+
+VICTIMS = 40
+PAUSE_SECONDS = 30.0
+
+
+async def in_flight(director: Director, count: int = VICTIMS) -> list[Actor]:
+    """Mark a crowd, and return it once all that want notice were told, and none of those that need long is over."""
+    actors = crowd("v", count)
+    await director.cast(actors)
+    await director.mark()
+
+    async def told() -> bool:
+        return all(actor.has_heard for actor in actors if actor.has_hint)
+
+    await until("all were told", told, 60)
+    return actors
+
+
+async def finish(director: Director) -> None:
+    """Let those that need long have saved, and assert that nothing was lost."""
+    for actor in director.actors.values():
+        if actor.says is not None:
+            actor.wind_up()
+    await director.wait_over()
+    await director.check()
+
+
+async def deadlines_pass() -> None:
+    """Return when the deadlines of those that never answer have come."""
+    latest = time.monotonic() + SHORT
+    await until("the deadlines", lambda: is_past(latest), SHORT + 5)
+
+
+def leads(program: Program) -> bool:
+    return program.metric("reprieve_leader") == 1
+
+
+@pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
+async def test_a_part_of_the_control_plane_killed_under_victims(
+    cluster: ClusterHandle, director: Director, component: str
+) -> None:
+    await director.start_leader()
+    await in_flight(director)
+    async with director.outage():
+        await asyncio.to_thread(cluster.kill_component, component)
+        await deadlines_pass()
+        await asyncio.to_thread(cluster.start_component, component)
+    await finish(director)
+
+
+async def test_a_lease_that_is_deleted_or_stolen_under_two_operators(director: Director, stage: Stage) -> None:
+    operators = [await director.start_leader(identity=name) for name in ("first", "second")]
+    actors = crowd("v", VICTIMS)
+    await director.cast(actors)
+    for index in range(4):
+        await director.mark(actors[index::4])
+        async with director.outage():
+            await (stage.steal_lease(for_seconds=2) if index % 2 else stage.delete_lease())
+    await finish(director)
+    await until("one leads", lambda: one_leads(operators), 30)
+
+
+async def test_a_watch_that_is_cut_again_and_again(director: Director, proxy: ApiProxy) -> None:
+    await director.start_leader()
+    actors = crowd("v", VICTIMS)
+    await director.cast(actors)
+    for index in range(8):
+        await director.mark(actors[index::8])
+        await until("there are watches to cut", partial(cut, proxy), 30)
+    await finish(director)
+
+
+async def test_what_happened_while_no_watch_came_through_and_its_version_was_forgotten(
+    cluster: ClusterHandle, director: Director, stage: Stage, proxy: ApiProxy
+) -> None:
+    operator = await director.start_leader(sweep_interval_seconds=300, resync_interval_seconds=300)
+    before = await in_flight(director)
+    proxy.lets_watch.clear()
+    proxy.cut_watches()
+    spared = [actor for actor in before if actor.says == SAVING][:3]
+    for actor in spared:
+        actor.event = Event(act=Act.UNMARK)
+        actor.ended_at = utc_now()
+        await stage.unmark(actor.name)
+    await asyncio.to_thread(cluster.compact_etcd)
+    async with director.outage():
+        # Without this, the API server would remember older versions than etcd does.
+        await asyncio.to_thread(cluster.kill_component, "kube-apiserver")
+        await asyncio.to_thread(cluster.start_component, "kube-apiserver")
+    proxy.lets_watch.set()
+    await finish(director)
+    assert proxy.gone > 0, "no watch was answered with 410"
+    assert [actor.name for actor in spared if actor.phase is not Phase.CANCELLED] == []
+    assert operator.process.poll() is None
+
+
+async def test_a_leader_that_stands_still_for_half_a_minute(director: Director) -> None:
+    usual = {"lease_duration_seconds": 15, "renew_deadline_seconds": 10.0, "retry_period_seconds": 2.0}
+    first = await director.start_leader(identity="first", **usual)
+    actors = await in_flight(director)
+    second = director.start(identity="second", **usual)
+    since, stopped_at = utc_now(), time.monotonic()
+    first.signal(signal.SIGSTOP)
+    await until("the other leads", lambda: led_by(director, "second"), 60)
+    director.outages.append(Outage(since, utc_now()))
+    for actor in actors[: VICTIMS // 2]:
+        actor.wind_up()
+    await until("half a minute", lambda: is_past(stopped_at + PAUSE_SECONDS), PAUSE_SECONDS + 5)
+    first.signal(signal.SIGCONT)
+    await finish(director)
+    await until("one leads", lambda: one_leads([first, second]), 30)
+
+
+async def led_by(director: Director, name: str) -> bool:
+    return director.leader == name
+
+
+async def is_past(moment: float) -> bool:
+    return time.monotonic() > moment
+
+
+async def cut(proxy: ApiProxy) -> bool:
+    return proxy.cut_watches() > 0
+
+
+async def one_leads(programs: list[Program]) -> bool:
+    return sum([await asyncio.to_thread(leads, program) for program in programs]) == 1
