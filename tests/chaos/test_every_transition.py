@@ -64,12 +64,23 @@ class Successors:
         self._prepare = prepare
         self._next = prepare()
 
+    def close(self) -> None:
+        """End the one that is not needed any more."""
+        self._next.kill()
+        assert self._next.process.stdin is not None
+        self._next.process.stdin.close()
+
     def __call__(self, **_: object) -> Program:
         program, self._next = self._next, self._prepare()
-        assert program.process.stdin is not None
-        program.process.stdin.write(b"go\n")
-        program.process.stdin.close()
+        release(program)
         return program
+
+
+def release(program: Program) -> None:
+    """Let a prepared operator begin."""
+    assert program.process.stdin is not None
+    program.process.stdin.write(b"go\n")
+    program.process.stdin.close()
 
 
 async def test_killed_at_every_write_it_resumes_exactly(
@@ -81,7 +92,7 @@ async def test_killed_at_every_write_it_resumes_exactly(
             kubeconfig=kubeconfig, identity="chaos", cleanup_finalizer=True, sweep_interval_seconds=5
         )
 
-    director.start = Successors(prepare)
+    director.start = successors = Successors(prepare)
     roles, began = all_roles(), time.monotonic()
     async with director.crashing():
         for number in itertools.count(1):
@@ -100,6 +111,7 @@ async def test_killed_at_every_write_it_resumes_exactly(
                 f"round {number}: {len(actors)} victims, {director.kills} kills, "
                 f"{done} of {len(roles)} writes done, {time.monotonic() - began:.0f} s"
             )
+    successors.close()
 
 
 async def check_ledgers(stage: Stage, actors: list[Actor]) -> None:

@@ -26,7 +26,8 @@ from .stage import Stage, all_of
 Json = Any
 
 _PAUSE_SECONDS = 0.2
-_STANDSTILL_SECONDS = 60.0
+_STANDSTILL_SECONDS = 150.0
+"""Above what a victim that lost too many hints waits for."""
 _TICK_SECONDS = 0.02
 _START_SECONDS = 60.0
 _QUIET_SECONDS = 0.4
@@ -227,8 +228,21 @@ class Director:
     async def _collect(self) -> None:
         """Wait for more writes to hold, for as long as more come."""
         latest = time.monotonic() + _PATIENCE_SECONDS
-        while len(self._held) < _ENOUGH and time.monotonic() < min(latest, self._arrived_at + _QUIET_SECONDS):  # noqa: ASYNC110 - it waits for silence
+        while time.monotonic() < latest and not self._is_enough():
             await asyncio.sleep(_TICK_SECONDS)
+
+    def _is_enough(self) -> bool:
+        """True where no more writes will come, and nobody else is about to be told.
+
+        Without the latter, many would lose as many operators as there are attempts between state and hint.
+        """
+        held = {actor.name for actor, _ in self._held}
+        is_quiet = len(self._held) >= _ENOUGH or time.monotonic() > self._arrived_at + _QUIET_SECONDS
+        return is_quiet and not any(
+            actor.phase is Phase.HINTED and actor.has_heard is None
+            for actor in self.actors.values()
+            if actor.name not in held
+        )
 
     async def _left(self) -> list[str]:
         there = await self.stage.pods()
