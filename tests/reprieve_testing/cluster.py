@@ -296,8 +296,13 @@ class ClusterHandle:
 
     def start_component(self, name: str) -> None:
         """Start a part of the control plane again, and wait for the API server."""
-        lifecycle.start_component(self.cluster, name, Progress())
-        wait_for("the API server answers", lambda: lifecycle.answers(self.cluster), 60)
+
+        def answers() -> bool:
+            # Again where it has ended: another cluster that looks for free ports may hold this one's for a moment.
+            lifecycle.start_component(self.cluster, name, Progress())
+            return lifecycle.answers(self.cluster)
+
+        wait_for("the API server answers", answers, 60)
 
     def compact_etcd(self) -> None:
         """Let etcd forget all versions of objects but the newest, as it does every few minutes in a real cluster."""

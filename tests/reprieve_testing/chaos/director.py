@@ -228,7 +228,7 @@ class Director:
     async def _collect(self) -> None:
         """Wait for more writes to hold, for as long as more come."""
         latest = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < latest and not self._is_enough():
+        while time.monotonic() < latest and not self._is_enough():  # noqa: ASYNC110 - it waits for silence
             await asyncio.sleep(_TICK_SECONDS)
 
     def _is_enough(self) -> bool:
