@@ -16,7 +16,7 @@ from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life_table import Observation
 
 from . import edges
-from .edges import Act, Edge, Event, Landing
+from .edges import Act, Edge, Event
 from .invariants import Victim
 from .proxy import Call
 from .records import Hint, Said, moment
@@ -63,6 +63,7 @@ class Actor:
     seconds: int = edges.LONG
     has_hint: bool = True
     has_owner: bool = False
+    walltime: int | None = None
     scene: Phase = Phase.REQUESTED
     """Once it is there, what follows happens."""
     event: Event = field(default_factory=Event)
@@ -76,16 +77,21 @@ class Actor:
     def as_victim(self, pod: str) -> Victim:
         """Return what it may expect."""
         assert self.marked_at is not None, f"{self.name} was never marked"
-        longest = 2 * self.seconds + edges.DEFERRAL + _SLACK_SECONDS
+        longest = 2 * self.seconds + edges.DEFERRAL + _SLACK_SECONDS + (self.walltime or 0)
         return Victim(
             uid=self.uid,
             pod=pod,
             marked_at=self.marked_at,
             has_notice=self.has_hint,
             longest=timedelta(seconds=longest),
-            must_be_deleted=self.event.act is None,
+            must_be_deleted=self.event.is_preemptible and self.event.act in (None, Act.INSIST),
             ended_at=self.ended_at,
         )
+
+    @property
+    def is_preempted(self) -> bool:
+        """True where a scheduler marks it."""
+        return self.walltime is not None or not self.event.is_preemptible
 
     def enter(self, state: Eviction) -> Act | None:
         """Take in what the operator has written; return what somebody does now."""
@@ -106,6 +112,8 @@ def actor_of(edge: Edge, point: Point, when: When, name: str) -> Actor:
     kills = [Kill(point, when)]
     if event.after_a_lost_hint:
         kills.insert(0, Kill(point_of(Edge(Phase.REQUESTED, Observation.CHECKPOINT_WANTED)), "after"))
+    if way.before_a_lost_delete:
+        kills.insert(0, Kill(DELETION, "before"))
     return Actor(
         name=name,
         kills=kills,
@@ -113,6 +121,7 @@ def actor_of(edge: Edge, point: Point, when: When, name: str) -> Actor:
         seconds=edges.seconds_of(edge),
         has_hint=event.has_hint,
         has_owner=point is LEDGER,
+        walltime=edges.walltime_of(edge),
         scene=edge.phase,
         event=event,
     )
@@ -135,7 +144,9 @@ def point_of(edge: Edge) -> Point:
 
     def performs(actor: Actor, call: Call) -> bool:
         state = state_in(call)
-        return state is not None and actor.phase is edge.phase and Landing(state.phase, state.outcome) == lands
+        if state is None or actor.phase is not edge.phase:
+            return False
+        return state.phase is lands.phase and lands.outcome in (None, state.outcome)
 
     return Point(str(edge), performs)
 

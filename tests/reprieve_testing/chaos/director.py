@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reprieve_policy import life_table
+from reprieve_policy import keys, life_table
 from reprieve_policy.eviction import Phase
 from reprieve_testing.cluster import Program
 
@@ -159,13 +159,17 @@ class Director:
         annotations = {"reprieve.dev/checkpoint-timeout": f"{actor.seconds}s", **hint}
         owners = [await self.stage.create_owner(actor.name)] if actor.has_owner else []
         held = [HELD] if actor.event.act is Act.DELETE else []
-        return self.stage.pod(actor.name, annotations, finalizers=held, ownerReferences=owners)
+        labels = {} if actor.event.is_preemptible else {keys.PREEMPTIBLE: "false"}
+        pod = self.stage.pod(actor.name, annotations, labels=labels, finalizers=held, ownerReferences=owners)
+        if actor.walltime is not None:
+            pod["spec"]["activeDeadlineSeconds"] = actor.walltime
+        return pod
 
     async def _mark(self, actor: Actor) -> None:
         if actor.scene is Phase.REQUESTED:
             await self._do(actor, actor.event.act)
         actor.marked_at = utc_now()
-        await self.stage.mark(actor.name)
+        await (self.stage.preempt(actor.name) if actor.is_preempted else self.stage.mark(actor.name))
 
     async def _play(self, actor: Actor, call: Call) -> None:
         if call.method == "DELETE":
@@ -179,10 +183,17 @@ class Director:
         )
 
     async def _do(self, actor: Actor, act: Act | None) -> None:
-        deeds = {Act.UNMARK: self.stage.unmark, Act.DELETE: self.stage.delete, Act.END: self.stage.end}
-        if act is not None:
+        if act is None:
+            return
+        if act is not Act.INSIST:
             actor.ended_at = utc_now()
-            await deeds[act](actor.name)
+        deeds = {
+            Act.INSIST: self.stage.mark,
+            Act.UNMARK: self.stage.unmark,
+            Act.DELETE: self.stage.delete,
+            Act.END: self.stage.end,
+        }
+        await deeds[act](actor.name)
 
     def _actor_of(self, call: Call) -> Actor | None:
         """Return the actor whose pod, or whose owner of the same name, a write is about."""
@@ -209,11 +220,18 @@ class Director:
             assert program.process.poll() is None, f"ended by itself\n{program.tail()}"
             program.kill()
             async with self.outage():
-                self._let_down()
+                done = self._let_down()
                 program = self.start()
+                await all_of(self._wind_up(actor) for actor in done)
 
-    def _let_down(self) -> None:
-        """Count what was killed at, and give nobody an answer."""
+    async def _wind_up(self, actor: Actor) -> None:
+        """Let an actor end soon: what the test wanted of it has happened."""
+        actor.wind_up()
+        if actor.walltime is not None and actor.event.act is None:
+            await self.stage.mark(actor.name)
+
+    def _let_down(self) -> list[Actor]:
+        """Count what was killed at, give nobody an answer; return those that were killed often enough."""
         self.kills += 1
         self._arrived.clear()
         held, self._held = self._held, []
@@ -221,9 +239,8 @@ class Director:
         for actor, kill in held:
             self.hits[str(kill)] += 1
             actor.kills.pop(0)
-            if not actor.kills:
-                actor.wind_up()
         killed.set()
+        return [actor for actor, _ in held if not actor.kills]
 
     async def _collect(self) -> None:
         """Wait for more writes to hold, for as long as more come."""

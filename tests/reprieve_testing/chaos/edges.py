@@ -16,6 +16,8 @@ Json = Any
 
 LONG, SHORT, DEFERRAL = 120, 4, 2
 """Seconds that a workload asks for: never used up, used up, and on top."""
+WALLTIME = 45
+"""Seconds from its start to a pod's deadline: it may not be marked at once."""
 
 SAVING: Json = {"state": "saving", "progress": 0.5}
 SAVED: Json = {"state": "saved", "step": 7, "path": "/data/7"}
@@ -36,6 +38,7 @@ class Edge(NamedTuple):
 class Act(Enum):
     """What somebody else does to a pod."""
 
+    INSIST = auto()
     UNMARK = auto()
     DELETE = auto()
     END = auto()
@@ -48,6 +51,10 @@ class Way:
     says: Json = None
     """`None`: it hears, and says nothing."""
     seconds: int = LONG
+    walltime: int | None = None
+    """Then a scheduler marks it, which may be refused."""
+    before_a_lost_delete: bool = False
+    """The operator is killed before its DELETE: it is not out yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +65,28 @@ class Event:
     """`None`: what it said before."""
     act: Act | None = None
     seconds: int | None = None
+    walltime: int | None = None
+    is_preemptible: bool = True
+    """Where not, a scheduler marks it."""
     has_hint: bool = True
     after_a_lost_hint: bool = False
 
 
 WAYS: Mapping[Phase, Way] = {
     Phase.REQUESTED: Way(),
+    Phase.REPRIEVED: Way(walltime=LONG),
     Phase.HINTED: Way(),
     Phase.CHECKPOINTING: Way(says=SAVING),
     Phase.EXTENDED: Way(says=SAVING, seconds=SHORT),
     Phase.DEFERRED: Way(says=DEFER),
+    Phase.TERMINATING: Way(says=SAVED, before_a_lost_delete=True),
 }
 
 EVENTS: Mapping[Observation, Event] = {
+    Observation.PROTECTED: Event(is_preemptible=False),
+    Observation.PROTECTED_FOR_NOW: Event(walltime=LONG),
+    Observation.PROTECTION_OVER: Event(walltime=WALLTIME),
+    Observation.INSISTED: Event(act=Act.INSIST),
     Observation.CHECKPOINT_WANTED: Event(),
     Observation.CHECKPOINT_UNWANTED: Event(has_hint=False),
     Observation.HINT_LOST: Event(after_a_lost_hint=True),
@@ -88,10 +104,10 @@ EVENTS: Mapping[Observation, Event] = {
 PASSED: Mapping[Phase, Observation] = {
     Phase.SAVED: Observation.RELEASED,
     Phase.SETTLED: Observation.RELEASED,
+    Phase.REQUESTED: Observation.CHECKPOINT_WANTED,
 }
 """Phases that a decision walks through where nobody else must be waited for: no write stops there."""
 
-_UNHEARD = "the operator does not observe it"
 _NO_OBJECT = "the object is gone: there is nothing to write to"
 NO_WRITE: Mapping[Edge, str] = {
     **{Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT for phase in Phase},
@@ -99,19 +115,16 @@ NO_WRITE: Mapping[Edge, str] = {
     Edge(
         Phase.REQUESTED, Observation.MARK_REMOVED
     ): "a pod that lost its mark before its first state has none to write",
-    Edge(Phase.REQUESTED, Observation.PROTECTED): _UNHEARD,
-    Edge(Phase.REQUESTED, Observation.PROTECTED_FOR_NOW): _UNHEARD,
-    **{Edge(Phase.REPRIEVED, observation): _UNHEARD for observation in life_table.TABLE[Phase.REPRIEVED]},
     **{
         Edge(phase, observation): "no write stops in this phase: it is left in the one that enters it"
         for observation in (Observation.MARK_REMOVED, Observation.DELETED_BY_OTHERS, Observation.CONTAINERS_ENDED)
-        for phase in PASSED
+        for phase in (Phase.SAVED, Phase.SETTLED)
     },
 }
 
 
 class Landing(NamedTuple):
-    """What a write says that performs an edge, and those after it that are walked in the same decision."""
+    """What a write says that performs an edge, and those after it that are walked in the same decision; `None`: as before."""
 
     phase: Phase
     outcome: Outcome | None
@@ -126,7 +139,7 @@ def all_edges() -> Iterator[Edge]:
 
 def written_edges() -> list[Edge]:
     """Return the edges that begin a write: all but those that `NO_WRITE` excuses and those only walked through."""
-    passed = {Edge(phase, observation) for phase, observation in PASSED.items()}
+    passed = {Edge(phase, observation) for phase, observation in PASSED.items() if phase not in WAYS}
     return [edge for edge in all_edges() if edge not in NO_WRITE and edge not in passed]
 
 
@@ -145,6 +158,11 @@ def landing(edge: Edge) -> Landing:
     moves = [life_table.TABLE[each.phase][each.observation] for each in walked(edge)]
     outcomes = [move.outcome for move in moves if move.outcome is not None]
     return Landing(moves[-1].to, outcomes[-1] if outcomes else None)
+
+
+def walltime_of(edge: Edge) -> int | None:
+    """Return the pod's walltime, `None` where it has none."""
+    return EVENTS[edge.observation].walltime or WAYS[edge.phase].walltime
 
 
 def seconds_of(edge: Edge) -> int:

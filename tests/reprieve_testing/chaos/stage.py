@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from reprieve_policy import keys
+from reprieve_policy import keys, mark
 from reprieve_runtime.api import MERGE_PATCH, Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_testing.cluster import OPERATOR_NAMESPACE
@@ -65,8 +65,18 @@ class Stage:
     async def mark(self, name: str) -> None:
         await self.patch(name, {"metadata": {"labels": {keys.SOFT_EVICTION: "requested"}}})
 
+    async def preempt(self, name: str) -> None:
+        """Mark a pod as Koordinator's scheduler does; the label is what a webhook would add."""
+        metadata = {
+            "labels": {keys.SOFT_EVICTION: mark.MARKED},
+            "annotations": {keys.KOORDINATOR_SOFT_EVICTION: "true"},
+        }
+        await self.patch(name, {"metadata": metadata})
+
     async def unmark(self, name: str) -> None:
-        await self.patch(name, {"metadata": {"labels": {keys.SOFT_EVICTION: None}}})
+        """Take back whatever asks for the pod."""
+        metadata = {"labels": {keys.SOFT_EVICTION: None}, "annotations": {keys.KOORDINATOR_SOFT_EVICTION: None}}
+        await self.patch(name, {"metadata": metadata})
 
     async def delete(self, name: str) -> None:
         await self._gone_is_fine(self._api.delete(self._path("pods", name), {"gracePeriodSeconds": 1}))
