@@ -147,7 +147,8 @@ class Director:
             outages=self.outages,
         )
         left = await self.stage.pods()
-        assert [*invariants.breaches(history), *invariants.no_finalizer_left(left.values())] == []
+        broken = [*invariants.breaches(history), *invariants.no_finalizer_left(left.values())]
+        assert not broken, "\n".join(["broken promises:", *broken])
         await self.stage.release(left, HELD)
         await all_of(self.stage.delete(name) for name in left)
 
