@@ -37,8 +37,9 @@ demo-down: setup ## remove what `make demo` left running
 	@$(BIN)/python -m mainjob --down
 
 .PHONY: test
-test: setup binaries check ## run every check and test: unit, contract, integration, cluster, differential
+test: setup binaries check ## run every check and test: unit, contract, integration, cluster, differential, chaos
 	@$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/cluster tests/differential
+	@$(BIN)/pytest tests/chaos
 	@$(BIN)/coverage report
 
 .PHONY: test-fast
@@ -48,6 +49,10 @@ test-fast: setup ## the tests that need no cluster: unit, contract, integration 
 .PHONY: test-cluster
 test-cluster: setup binaries ## the tests on a real control plane and, where it can run, a real node
 	@$(BIN)/pytest tests/cluster tests/differential
+
+.PHONY: test-chaos
+test-chaos: setup binaries ## kill -9 of all parts at every write of a victim's life, and worse (TIMES=20, ONLY=lease)
+	@$(BIN)/pytest tests/chaos $(if $(ONLY),-k "$(ONLY)")
 
 .PHONY: check
 check: setup ## lint, types and layers

@@ -11,7 +11,6 @@ from reprieve_policy.eviction import Phase
 from reprieve_testing.chaos.actors import Actor, crowd, utc_now
 from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.edges import SAVING, SHORT, Act, Event
-from reprieve_testing.chaos.invariants import Outage
 from reprieve_testing.chaos.proxy import ApiProxy
 from reprieve_testing.chaos.stage import Stage, until
 from reprieve_testing.cluster import ClusterHandle, Program
@@ -121,7 +120,7 @@ async def test_a_leader_that_stands_still_for_half_a_minute(director: Director) 
     since, stopped_at = utc_now(), time.monotonic()
     first.signal(signal.SIGSTOP)
     await until("the other leads", lambda: led_by(director, "second"), 60)
-    director.outages.append(Outage(since, utc_now()))
+    director.add_outage(since)
     for actor in actors[: VICTIMS // 2]:
         actor.wind_up()
     await until("half a minute", lambda: is_past(stopped_at + PAUSE_SECONDS), PAUSE_SECONDS + 5)

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ _STANDSTILL_SECONDS = 150.0
 _TICK_SECONDS = 0.02
 _START_SECONDS = 60.0
 _QUIET_SECONDS = 0.4
+_TAKING_UP = timedelta(seconds=10)
 _ENOUGH = 26
 """Of the calls that the operator makes at once: more would not come."""
 _PATIENCE_SECONDS = 4.0
@@ -100,7 +102,12 @@ class Director:
         since = utc_now()
         yield
         await self.wait_leading()
-        self.outages.append(Outage(since, utc_now()))
+        self.add_outage(since)
+
+    def add_outage(self, since: datetime) -> None:
+        """Note that nobody could act since then: until now, and until each victim was taken up again."""
+        began = max([since, *(one.until for one in self.outages[-1:])])
+        self.outages.append(Outage(began, max(began, utc_now() + _TAKING_UP)))
 
     @contextlib.asynccontextmanager
     async def crashing(self) -> AsyncIterator[None]:
