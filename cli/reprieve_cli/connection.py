@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 import click
 
-from reprieve_runtime.api import Api, ApiError, namespace_of_context
+from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.login import namespace_of_context
 
 CANNOT = 2
 """The exit status of a command that could not do its work at all."""

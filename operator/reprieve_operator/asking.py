@@ -45,6 +45,8 @@ class Asking:
         self.answer: Answer | None = None
         """The newest, until it is forgotten: acting on it may take several tries."""
         self.complaint = ""
+        self.obstacle = ""
+        """Why the way that was declared leads nowhere; empty where it does."""
 
     def begin_attempt(self) -> None:
         """Note that this process has just written down a new attempt: it is to be told."""
@@ -121,13 +123,16 @@ class Asking:
         self._next_at = self._clock.monotonic() + self._pause(reply)
         self.answer = reply.answer or self.answer
         self.complaint = reply.complaint
+        self.obstacle = reply.detail if reply.heard is Heard.BARRED else ""
         self._wake()
 
     def _pause(self, reply: Reply) -> float:
-        """Return the seconds until the next call: soon where nothing was received, else at the polling pace."""
+        """Return the seconds until the next call: soon where nothing was received, seldom where nothing can be asked."""
         poll = self._settings.poll_interval_seconds
         if self._knowledge is Knowledge.UNSENT and reply.heard is Heard.UNKNOWN_THERE:
             return 0.0
+        if self._knowledge is Knowledge.SILENT:
+            return self._settings.resync_interval_seconds * random.uniform(0.9, 1.0)  # noqa: S311 - jitter
         if reply.heard is Heard.NOT_RECEIVED:
             self._refusals += 1
             return min(poll, _FIRST_RETRY_SECONDS * 2.0 ** min(self._refusals, 10)) * random.uniform(0.8, 1.0)  # noqa: S311 - jitter

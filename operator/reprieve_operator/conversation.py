@@ -6,7 +6,7 @@ Hints go where `targets` says, or into an annotation; answers come either way.
 import random
 from collections.abc import Callable
 
-from reprieve_policy import life
+from reprieve_policy import keys, life
 from reprieve_policy.contract import Answer, AnswerState, Request
 from reprieve_policy.eviction import Eviction
 from reprieve_policy.verdict import Violation
@@ -15,7 +15,7 @@ from . import observe, targets
 from .announce import Regarding
 from .asking import Asking
 from .pods import Pod
-from .targets import Target
+from .targets import SignalTarget, Target
 from .tools import Tools
 
 _SHORTEST_PAUSE_SECONDS = 0.01
@@ -32,6 +32,9 @@ class Conversation:
     def answer(self, pod: Pod, state: Eviction) -> Answer | None:
         """Return what the workload says: in reply to a call, else in its annotation."""
         self._complain(pod, self.asking.complaint)
+        if self.asking.obstacle:
+            self.fall_back(pod, self.asking.obstacle)
+            self.asking.obstacle = ""
         told = self.asking.answer
         # That it was delivered says nothing. Without this, it would hide at each poll what the workload itself writes.
         if told is not None and told.state is not AnswerState.DELIVERED:
@@ -63,9 +66,16 @@ class Conversation:
         return targets.find(pod, hint, allow_loopback=self._tools.settings.allow_loopback_pod_ips)
 
     def written_request(self, pod: Pod, state: Eviction) -> Request | None:
-        """Return the request to write into the annotation; `None` where the workload is called instead, or not asked."""
-        is_called = isinstance(self.target(pod), Target)
-        return None if is_called or not life.is_waiting(state.phase) else self._request(pod, state)
+        """Return the request to write into the annotation; `None` where a call carries it, or nobody is asked."""
+        target = self.target(pod)
+        # A signal carries nothing.
+        is_carried = isinstance(target, Target) and not isinstance(target, SignalTarget)
+        return None if is_carried or not life.is_waiting(state.phase) else self._request(pod, state)
+
+    def fall_back(self, pod: Pod, why: str) -> None:
+        """Say, once, that the request is only where whoever polls will find it."""
+        note = f"{why}, so the hint is in annotation {keys.CHECKPOINT_REQUEST} instead"
+        self._tools.announcer.announce(Regarding.pod(pod.metadata), "CheckpointHintByAnnotation", note, once=True)
 
     def proceed(self, pod: Pod, state: Eviction) -> float:
         """Call the workload where it is called, and return how long there is nothing else to do."""

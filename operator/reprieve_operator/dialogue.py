@@ -23,7 +23,7 @@ class Knowledge(Enum):
     HEARD = auto()
     """It answered: ask how far it is."""
     SILENT = auto()
-    """It may have heard and cannot be asked: only time, or an annotation, will tell."""
+    """It may have heard, or cannot, and cannot be asked: only time, or an annotation, will tell."""
     LOST = auto()
     """The attempt was in vain: the table decides about another."""
 
@@ -31,7 +31,8 @@ class Knowledge(Enum):
 _ALWAYS = {Heard.ANSWER: Knowledge.HEARD}
 
 _LEARNED: dict[Knowledge, dict[Heard, Knowledge]] = {
-    Knowledge.UNSENT: _ALWAYS | {Heard.UNSURE: Knowledge.UNSURE},
+    Knowledge.UNSENT: _ALWAYS
+    | {Heard.UNSURE: Knowledge.UNSURE, Heard.DELIVERED: Knowledge.SILENT, Heard.BARRED: Knowledge.SILENT},
     Knowledge.UNSURE: _ALWAYS | {Heard.UNKNOWN_THERE: Knowledge.UNSENT, Heard.UNSUPPORTED: Knowledge.SILENT},
     Knowledge.INHERITED: _ALWAYS
     | dict.fromkeys((Heard.UNKNOWN_THERE, Heard.UNSUPPORTED, Heard.NOT_RECEIVED), Knowledge.LOST),

@@ -9,7 +9,7 @@ import logging
 import random
 from dataclasses import dataclass
 
-from reprieve_policy import checkpoint, keys, life
+from reprieve_policy import checkpoint, life
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life import Decision
 from reprieve_policy.life_table import TERMINAL
@@ -231,8 +231,7 @@ class Keeper:
         hold = self._tools.settings.cleanup_finalizer
         self.see(await self._tools.effects.write_state(pod, state, request, begins=begins, hold=hold))
         if begins and isinstance(target, str):
-            note = f"{target}, so the hint is in annotation {keys.CHECKPOINT_REQUEST} instead"
-            self._tools.announcer.announce(Regarding.pod(pod.metadata), "CheckpointHintByAnnotation", note)
+            self._workload.fall_back(pod, target)
 
     def _renounce_notice(self, pod: Pod) -> None:
         """Go on as if the pod wanted no checkpoint: without this, a pod without room for a state would stay for ever."""

@@ -1,6 +1,6 @@
 """What every way to a workload has in common: it is asked for a checkpoint, then how far it is, and a reply comes.
 
-One implementation a carrier (`http_line`, …), each for one kind of target. A workload is not trusted by any: no name is
+One implementation a carrier (`http_line`, `grpc_line`, `signal_line`), each for one kind of target. A workload is not trusted by any: no name is
 resolved, no redirect followed, no credential sent; size and time are bounded. What a reply means is `dialogue`'s business.
 """
 
@@ -21,6 +21,10 @@ class Heard(Enum):
     """It cannot be asked how far it is."""
     NOT_RECEIVED = auto()
     """No connection, or the request was refused: it was certainly not accepted."""
+    DELIVERED = auto()
+    """The request has certainly arrived; answers come another way."""
+    BARRED = auto()
+    """Nothing was received, and nothing will be on this line: no right, no program to deliver it."""
     UNSURE = auto()
     """The request may have been received: a time-out, a broken connection, a server's error."""
 

@@ -44,6 +44,8 @@ class PodSpec:
 
     terminationGracePeriodSeconds: int | None = None
     hostNetwork: bool | None = None
+    hostPID: bool | None = None
+    shareProcessNamespace: bool | None = None
     nodeName: str = ""
     activeDeadlineSeconds: int | None = None
     containers: Sequence[Asking] | None = None

@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from reprieve_policy.contract import Request
+from reprieve_runtime.api import Api
 
 from .http_line import HttpLine
 from .line import Heard, Line, Reply
-from .targets import GrpcTarget, HttpTarget, Target
+from .signal_line import SignalLine
+from .targets import GrpcTarget, HttpTarget, SignalTarget, Target
 
 _MAX_CALLS: Final = 200
 """Calls at once. Without a limit, a thousand victims that time out together use up the file descriptors."""
@@ -21,14 +23,19 @@ def _grpc_line() -> Line[GrpcTarget]:
     return GrpcLine()
 
 
-LINES: Mapping[type[Target], Callable[[], Line[Any]]] = {HttpTarget: HttpLine, GrpcTarget: _grpc_line}
-"""How each kind of target is called. A line is made when its first target comes."""
+Lines = Mapping[type[Target], Callable[[], Line[Any]]]
+
+
+def lines_of(api: Api) -> Lines:
+    """Return how each kind of target is called; `api` is for what only the API server reaches."""
+    return {HttpTarget: HttpLine, GrpcTarget: _grpc_line, SignalTarget: lambda: SignalLine(api)}
 
 
 class Switchboard:
-    """All lines of a term, apart from the connection to the API server: no credentials ever come near them."""
+    """All lines of a term. A line is made when its first target comes; none that leads to an address knows a credential."""
 
-    def __init__(self, max_calls: int = _MAX_CALLS) -> None:
+    def __init__(self, lines: Lines, max_calls: int = _MAX_CALLS) -> None:
+        self._makers = lines
         self._lines: dict[type[Target], Line[Any]] = {}
         self._calls = asyncio.Semaphore(max_calls)
 
@@ -50,7 +57,7 @@ class Switchboard:
     def _line(self, target: Target) -> Line[Any]:
         kind = type(target)
         if kind not in self._lines:
-            self._lines[kind] = LINES[kind]()
+            self._lines[kind] = self._makers[kind]()
         return self._lines[kind]
 
     async def _call(self, call: Callable[[], Awaitable[Reply]], timeout_seconds: float, if_busy: Heard) -> Reply:

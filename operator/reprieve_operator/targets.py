@@ -1,4 +1,4 @@
-"""Where a hint goes: the pod's own address and nowhere else, and only where that address is the pod's alone.
+"""Where a hint goes: the pod's own address and nowhere else, and only where that address is the pod's alone; or a process.
 
 `status.podIP` is written by kubelets. One that lies must not make Reprieve call the node itself (cloud metadata is
 link-local, the node's own services are on loopback and on the host's address).
@@ -10,8 +10,8 @@ from ipaddress import IPv4Address, IPv6Address
 
 from yarl import URL
 
-from reprieve_policy import agent
-from reprieve_policy.checkpoint import GrpcHint, Hint, HttpHint
+from reprieve_policy import agent, processes
+from reprieve_policy.checkpoint import GrpcHint, Hint, HttpHint, SignalHint
 
 from .pods import Pod
 
@@ -31,12 +31,25 @@ class GrpcTarget:
     port: int
 
 
-Target = HttpTarget | GrpcTarget
-"""What a line can reach. One class a carrier; `switchboard.LINES` says which line is whose."""
+@dataclass(frozen=True, slots=True)
+class SignalTarget:
+    """The first process of a container. The uid is the pod's that declared it: of the same name there may be others."""
+
+    namespace: str
+    name: str
+    uid: str
+    container: str
+    signal: str
+
+
+Target = HttpTarget | GrpcTarget | SignalTarget
+"""What a line can reach. One class a carrier; `switchboard.lines_of` says which line is whose."""
 
 
 def find(pod: Pod, hint: Hint, *, allow_loopback: bool) -> Target | str | None:
     """Return where this hint of this pod goes; a reason where it cannot; `None` where it is written to the annotation."""
+    if isinstance(hint, SignalHint) and not agent.is_in(pod.spec.initContainers):
+        return _first_process(pod, hint)
     called = hint if isinstance(hint, HttpHint | GrpcHint) else agent.endpoint(hint, pod.spec.initContainers)
     if called is None:
         return None
@@ -46,6 +59,15 @@ def find(pod: Pod, hint: Hint, *, allow_loopback: bool) -> Target | str | None:
     if isinstance(called, GrpcHint):
         return GrpcTarget(address, called.port)
     return HttpTarget(_url(address, called.port, called.path))
+
+
+def _first_process(pod: Pod, hint: SignalHint) -> SignalTarget | str:
+    """Return the process to signal. Without the check, an init of the node or of the pod would get the signal."""
+    obstacle = processes.why_first_is_another(pod.spec)
+    if obstacle is not None:
+        return f"process 1 of the container is not its own ({obstacle})"
+    metadata = pod.metadata
+    return SignalTarget(metadata.namespace or "", metadata.name or "", metadata.uid or "", hint.container, hint.signal)
 
 
 def _own_address(pod: Pod, *, allow_loopback: bool) -> IPv4Address | IPv6Address | str:

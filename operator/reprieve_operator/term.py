@@ -25,7 +25,7 @@ from .policy_source import PolicySource
 from .resumer import Resumer
 from .settings import OperatorSettings
 from .sweep import Sweep
-from .switchboard import Switchboard
+from .switchboard import Switchboard, lines_of
 from .tally import Tally
 from .tools import Tools
 from .watch import PodWatch
@@ -74,7 +74,7 @@ class Terms:
             await self._handle_victims(namespaces)
 
     async def _handle_victims(self, namespaces: NamespacePolicies) -> None:
-        lines = Switchboard()
+        lines = Switchboard(lines_of(self._api))
         effects = Effects(self._api, self.election, self._metrics, self._clock)
         keepers = Keepers(
             Tools(

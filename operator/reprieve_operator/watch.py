@@ -16,7 +16,7 @@ import kopf
 import msgspec
 
 from reprieve_policy import keys
-from reprieve_runtime.api import connection_configuration
+from reprieve_runtime.login import connection_configuration
 
 from .pods import Pod
 from .settings import OperatorSettings

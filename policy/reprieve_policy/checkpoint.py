@@ -68,8 +68,8 @@ class AnnotationHint:
 
 Hint = HttpHint | GrpcHint | SignalHint | FileHint | AnnotationHint
 
-DELIVERED = frozenset({HttpHint, GrpcHint, AnnotationHint})
-"""What this version of the operator carries. Whoever declares another is asked by annotation."""
+DELIVERED = frozenset({HttpHint, GrpcHint, SignalHint, AnnotationHint})
+"""What the operator carries itself. For another it takes the agent; without one, the annotation asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -224,6 +224,7 @@ class Spec:
     volumes: Sequence[Volume] | None = None
     securityContext: SecurityContext | None = None
     shareProcessNamespace: bool | None = None
+    hostPID: bool | None = None
     hostNetwork: bool | None = None
     os: Named | None = None
     # A workload's.

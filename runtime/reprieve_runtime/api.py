@@ -5,7 +5,6 @@ used: they decode whole objects, of which Reprieve reads a few fields.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +13,12 @@ from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
-from kubernetes.aio import config as kubernetes_config
-from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client import ApiClient
 
 from reprieve_policy.objects import ObjectMeta
+
+from .api_error import ApiError as ApiError  # noqa: PLC0414 - whoever calls finds both here
+from .login import connection_configuration
 
 T = TypeVar("T")
 
@@ -34,26 +35,6 @@ _LINE_BYTES = 16 * 1024 * 1024
 """One watch event at most: an object may have 3 MB, and its JSON more."""
 
 Params = Mapping[str, str]
-
-
-class ApiError(Exception):
-    """The API server said no: `status` and `reason` as in its `Status`; 0 where it could not be reached."""
-
-    def __init__(
-        self,
-        status: int,
-        reason: str,
-        message: str,
-        retry_after_seconds: int | None = None,
-        causes: Sequence[tuple[str, str]] = (),
-    ) -> None:
-        super().__init__(f"{status} {reason}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.retry_after_seconds = retry_after_seconds
-        self.causes = causes
-        """Each a word of the API's and a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,40 +91,6 @@ class PartialObject:
     """An object of which only the metadata was asked for."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-
-
-async def connection_configuration(kubeconfig: Path | None, context: str | None = None) -> Configuration:
-    """Return where the API server is and how to log in, as the official client reads it; see `Api.connect`.
-
-    Raises `OSError` for a file that cannot be read and `ApiError` for one that names no API server.
-    """
-    configuration = Configuration()
-    # Without this, each call has a thread look for the API server in ~/.netrc: 14 % of a busy operator's time.
-    configuration.client_session_kwargs = {"trust_env": False}
-    if kubeconfig is not None:
-        # Without this, the client says of a file that is not there that it has no current context.
-        await asyncio.to_thread(kubeconfig.read_bytes)
-    try:
-        if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-            kubernetes_config.load_incluster_config(client_configuration=configuration)
-        else:
-            path = None if kubeconfig is None else str(kubeconfig)
-            await kubernetes_config.load_kube_config(path, context, client_configuration=configuration)
-    except kubernetes_config.ConfigException as error:
-        raise ApiError(0, "NotConfigured", str(error)) from error
-    return configuration
-
-
-def namespace_of_context(kubeconfig: Path | None, context: str | None = None) -> str:
-    """Return the Namespace that kubectl would use; raises `ApiError` where there is no such context."""
-    try:
-        contexts, current = kubernetes_config.list_kube_config_contexts(None if kubeconfig is None else str(kubeconfig))
-    except kubernetes_config.ConfigException as error:
-        raise ApiError(0, "NotConfigured", str(error)) from error
-    named = next((found for found in contexts if found["name"] == context), current if context is None else None)
-    if named is None:
-        raise ApiError(0, "NotConfigured", f"no context {context!r} in the kubeconfig")
-    return str(named["context"].get("namespace") or "default")
 
 
 class Api:
@@ -272,6 +219,25 @@ class Api:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
 
+    async def open_websocket(
+        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str], *, max_message: int
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket, which the caller closes; raises `ApiError`."""
+        headers = await self._headers("GET", path)
+        rest = self._client.rest_client
+        if rest.pool_manager is None:
+            rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 - as the client's own WebSockets do
+        url = f"{self._client.configuration.host}{path}?{urlencode(query)}"
+        try:
+            socket: aiohttp.ClientWebSocketResponse = await rest.pool_manager.ws_connect(
+                url, headers=headers, protocols=protocols, max_msg_size=max_message, proxy=rest.proxy
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            raise ApiError(error.status, "NotUpgraded", error.message) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
+        return socket
+
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()
@@ -287,9 +253,7 @@ class Api:
         accept: str,
         timeout_seconds: float,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": self._user_agent}
-        # Renews the token where it is about to expire, and adds it.
-        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+        headers = {"Accept": accept, "Content-Type": content_type} | await self._headers(method, path)
         query = f"?{urlencode(params)}" if params else ""
         url = self._client.configuration.host + path + query
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
@@ -298,6 +262,12 @@ class Api:
         )
         raw: aiohttp.ClientResponse = response.response
         return raw
+
+    async def _headers(self, method: str, path: str) -> dict[str, str]:
+        """Say who calls; the token is renewed where it is about to expire."""
+        headers = {"User-Agent": self._user_agent}
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+        return headers
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

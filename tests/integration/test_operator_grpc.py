@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
@@ -19,10 +20,11 @@ import pytest
 from reprieve_operator import checkpoint_pb2 as wire
 from reprieve_operator.grpc_line import GrpcLine
 from reprieve_operator.line import Heard
-from reprieve_operator.switchboard import Switchboard
+from reprieve_operator.switchboard import Switchboard, lines_of
 from reprieve_operator.targets import GrpcTarget
 from reprieve_policy import contract
 from reprieve_policy.contract import AnswerState, Request
+from reprieve_testing.stub_api import stub_api
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[bytes, Context], Awaitable[bytes]]
@@ -384,10 +386,11 @@ async def test_a_pod_of_ipv6_is_called(line: GrpcLine) -> None:
     assert (reply.heard, reply.detail) == (Heard.NOT_RECEIVED, "answered UNIMPLEMENTED")
 
 
-async def test_the_switchboard_speaks_grpc_to_whoever_wants_it(serve: Serve) -> None:
-    lines = Switchboard()
-    assert (await lines.ask(await serve(saying(b"")), REQUEST, 5)).heard is Heard.ANSWER
-    await lines.close()
+async def test_the_switchboard_speaks_grpc_to_whoever_wants_it(serve: Serve, tmp_path: Path) -> None:
+    async with stub_api(tmp_path) as (_, api):
+        lines = Switchboard(lines_of(api))
+        assert (await lines.ask(await serve(saying(b"")), REQUEST, 5)).heard is Heard.ANSWER
+        await lines.close()
 
 
 def test_grpc_costs_an_operator_nothing_before_the_first_such_victim() -> None:

@@ -120,7 +120,7 @@ async def test_workloads_that_hang_keep_nobody_else_waiting_for_ever(serve: Serv
         await asyncio.Event().wait()
         raise AssertionError
 
-    lines, target = Switchboard(max_calls=1), await serve(hang)
+    lines, target = Switchboard({HttpTarget: HttpLine}, max_calls=1), await serve(hang)
     hanging = asyncio.create_task(lines.ask(target, REQUEST, 30))
     try:
         async with asyncio.timeout(5):

@@ -114,11 +114,29 @@ def test_a_file_of_a_pod_without_the_agent_is_nowhere_to_be_called() -> None:
         assert targets.find(found, FileHint("/run/x/request"), allow_loopback=False) is None
 
 
+def test_without_the_agent_a_signal_goes_to_the_declared_container_of_this_very_pod() -> None:
+    found = targets.find(at("10.244.1.7"), SignalHint("USR1", "main"), allow_loopback=False)
+    assert found == targets.SignalTarget("n", "p", "u", "main", "USR1")
+
+
+@pytest.mark.parametrize("shared", ["hostPID", "shareProcessNamespace"])
+def test_a_process_1_that_is_not_the_containers_own_is_never_signalled(shared: str) -> None:
+    found = targets.find(at("10.244.1.7", **{shared: True}), SignalHint("INT", "main"), allow_loopback=False)
+    assert found == f"process 1 of the container is not its own ({shared})"
+
+
 LEARNED = {
     "an answer is an answer, whatever was known": [(known, Heard.ANSWER, Knowledge.HEARD) for known in Knowledge],
     "a refused hint may be sent again": [(Knowledge.UNSENT, Heard.NOT_RECEIVED, Knowledge.UNSENT)],
     "a hint that may have arrived is not sent again": [(Knowledge.UNSENT, Heard.UNSURE, Knowledge.UNSURE)],
     "until the workload says that it knows of none": [(Knowledge.UNSURE, Heard.UNKNOWN_THERE, Knowledge.UNSENT)],
+    "a signal that was delivered is sent once": [(Knowledge.UNSENT, Heard.DELIVERED, Knowledge.SILENT)],
+    "a signal that may have been delivered is sent once": [
+        (Knowledge.UNSENT, Heard.UNSURE, Knowledge.UNSURE),
+        (Knowledge.UNSURE, Heard.UNSUPPORTED, Knowledge.SILENT),
+        (Knowledge.SILENT, Heard.UNSUPPORTED, Knowledge.SILENT),
+    ],
+    "a way that leads nowhere is not tried again": [(Knowledge.UNSENT, Heard.BARRED, Knowledge.SILENT)],
     "one that cannot be asked is not told again": [(Knowledge.UNSURE, Heard.UNSUPPORTED, Knowledge.SILENT)],
     "an inherited hint that nobody knows of was lost": [
         (Knowledge.INHERITED, heard, Knowledge.LOST)

@@ -7,7 +7,7 @@ What a real one does is tested on a real one.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +36,14 @@ class StubApi:
     asked: list[Any] = field(default_factory=list)
     """The specs of the SubjectAccessReviews."""
     is_failing: bool = False
+    exec: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None = None
+    """What answers `pods/exec`."""
     _watches: dict[asyncio.Queue[bytes | None], str] = field(default_factory=dict)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self.exec is not None and request.path.endswith("/exec"):
+            return await self.exec(request)
+        return await self.answer(request)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
@@ -99,7 +106,7 @@ class StubApi:
 async def stub_api(directory: Path, **collections: Any) -> AsyncIterator[tuple[StubApi, Api]]:
     """Serve a stub, and connect to it."""
     stub = StubApi(**collections)
-    runner = web.ServerRunner(web.Server(stub.answer), shutdown_timeout=0.1)
+    runner = web.ServerRunner(web.Server(stub.handle), shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

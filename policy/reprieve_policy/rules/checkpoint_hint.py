@@ -2,8 +2,8 @@
 
 Checked: `http://:PORT/…` and `grpc://:PORT` name a `containerPort` that a container declares, `signal://…?container=NAME` a
 container, `file:///PATH` a path inside a volume that a container mounts, unless the pod asks for the agent, which brings one; native sidecars
-are containers too. Warned of: a scheme that nobody carries, so that its workload is asked by annotation: `file` without the agent,
-and what this version does not carry yet (`signal` without the agent).
+are containers too. Warned of: what nobody carries, so that the workload is asked by annotation: `file` without the agent, and `signal`
+without the agent where process 1 of a container is not its own program (`hostPID`, `shareProcessNamespace`).
 
 Why: a hint that reaches nobody is a checkpoint that fails at the worst moment, and nobody learns of it before. Kubernetes does
 not need ports to be declared; here they say that the workload knows of the hint.
@@ -15,7 +15,7 @@ Setting: none.
 
 from collections.abc import Iterator
 
-from reprieve_policy import agent
+from reprieve_policy import agent, processes
 from reprieve_policy.checkpoint import DELIVERED, AnnotationHint, FileHint, Hint, SignalHint
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import CHECKPOINT_HINT
@@ -25,7 +25,6 @@ from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation
 _NO_PORT = "must be a port that a container of the pod declares"
 _NO_CONTAINER = "must name a container of the pod"
 _NO_AGENT = "asked by annotation: has no agent"
-_AS_YET = "asked by annotation only as yet"
 _NO_MOUNT = "must be a path inside a volume that a container of the pod mounts"
 
 
@@ -40,11 +39,21 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
         path, missing = annotation_path(view.prefix, CHECKPOINT_HINT), _missing_half(hint, view)
         if missing:
             violations.append(Violation(path, Kind.INVALID, view.annotations[CHECKPOINT_HINT], missing))
-        if type(hint) not in DELIVERED and not agent.is_wanted(view):
-            warnings.append(f"{path}: {_NO_AGENT if isinstance(hint, FileHint) else _AS_YET}")
+        if told := _warning(hint, view):
+            warnings.append(f"{path}: {told}")
     if not violations and not warnings:
         return SILENT
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
+
+
+def _warning(hint: Hint, view: PodView) -> str:
+    """Return why nobody carries this hint, empty where somebody does."""
+    if agent.is_wanted(view):
+        return ""
+    if isinstance(hint, SignalHint):
+        obstacle = processes.why_first_is_another(view.spec)
+        return f"asked by annotation: has {obstacle}, and no agent" if obstacle else ""
+    return "" if type(hint) in DELIVERED else _NO_AGENT
 
 
 def _missing_half(hint: Hint, view: PodView) -> str:

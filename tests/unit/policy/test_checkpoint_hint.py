@@ -6,7 +6,7 @@ import pytest
 
 from reprieve_policy import checkpoint
 from reprieve_policy.admission import decide_admission
-from reprieve_policy.checkpoint import DELIVERED, FileHint, Hint
+from reprieve_policy.checkpoint import DELIVERED, Hint
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import Container, ContainerPort, Resource, Spec, VolumeMount
 from reprieve_testing.builders import a_pod
@@ -16,7 +16,6 @@ PORT = "must be a port that a container of the pod declares"
 CONTAINER = "must name a container of the pod"
 MOUNT = "must be a path inside a volume that a container of the pod mounts"
 NO_AGENT = "asked by annotation: has no agent"
-AS_YET = "asked by annotation only as yet"
 
 
 def a_container(name: str = "main", *, port: int | None = None, mount: str | None = None) -> Container:
@@ -96,8 +95,7 @@ def test_a_hint_goes_to(hint: str, spec: Spec, missing: str) -> None:
 @pytest.mark.parametrize(("hint", "spec"), [case[:2] for case in CASES.values()], ids=CASES)
 def test_a_scheme_that_is_not_carried_yet_is_warned_of(hint: str, spec: Spec) -> None:
     parsed = checkpoint.parse_hint(hint, "")
-    told = NO_AGENT if isinstance(parsed, FileHint) else AS_YET
-    warned = () if type(parsed) in DELIVERED else (f"{PATH}: {told}",)
+    warned = () if type(parsed) in DELIVERED else (f"{PATH}: {NO_AGENT}",)
     assert decide_admission(hinted(hint, spec), None, Facts()).warnings == warned
 
 
@@ -109,6 +107,24 @@ def test_a_template_is_checked_too() -> None:
     verdict = decide_admission(a_pod().with_hint("grpc://:9000").asking().in_template_of("CronJob"), None, Facts())
     prefix = "spec.jobTemplate.spec.template."
     assert verdict.message == f'{prefix}{PATH}: Invalid value: "grpc://:9000": {PORT}'
+
+
+SIGNALLED = {
+    "a container's own first process": (a_spec(a_container()), ()),
+    "the node's first process": (
+        replace(a_spec(a_container()), hostPID=True),
+        (f"{PATH}: asked by annotation: has hostPID, and no agent",),
+    ),
+    "the pod's first process": (
+        replace(a_spec(a_container()), shareProcessNamespace=True),
+        (f"{PATH}: asked by annotation: has shareProcessNamespace, and no agent",),
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), SIGNALLED.values(), ids=SIGNALLED)
+def test_a_signal_would_reach(spec: Spec, want: tuple[str, ...]) -> None:
+    assert decide_admission(hinted("signal://USR1?container=main", spec), None, Facts()).warnings == want
 
 
 def test_the_warning_of_a_template_fits_into_a_line() -> None:
