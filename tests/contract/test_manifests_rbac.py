@@ -135,7 +135,14 @@ def test_rights_of_people_are_bound_to_nobody() -> None:
     assert bound == set(CALLS)
     for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
     asked = {"reprieve:cancel-soft-evictions", "reprieve:edit-policies", "reprieve:claim-non-preemptible"}
-    assert for_people == asked | {"reprieve:audit", "reprieve:claim-sensitive"}
+    assert for_people == asked | {"reprieve:audit", "reprieve:claim-sensitive", "reprieve:send-signals"}
+
+
+def test_who_grants_the_operator_signals_grants_it_nothing_else_and_in_one_namespace() -> None:
+    (binding,) = manifests.read(manifests.EXAMPLES / "signals" / "rolebinding.yaml")
+    operator = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR.namespace}
+    assert (binding["kind"], binding["subjects"]) == ("RoleBinding", [operator])
+    assert {right[:2] for right in _rights_in(binding)} == {("get", "pods/exec"), ("create", "pods/exec")}
 
 
 def test_who_makes_pods_from_checked_templates_may_claim_the_class_in_them_and_nothing_else() -> None:
