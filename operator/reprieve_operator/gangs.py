@@ -6,22 +6,26 @@ each keeper's own. A victim in no such gang costs no call.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from reprieve_policy import disruption
+from reprieve_policy import disruption, reprieve
 from reprieve_policy.disruption import Mode
 from reprieve_policy.eviction import Eviction, Source
 from reprieve_policy.gang import Gang
+from reprieve_policy.objects import controller_of
+from reprieve_policy.reprieve import Reprieve
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 
 from . import observe
-from .announce import Announcer, Regarding
-from .clock import Clock
+from .announce import Regarding
+from .assessment import Assessment
 from .muster import Muster
 from .pods import Pod
+from .tools import Tools
 
 _log = logging.getLogger(__name__)
 
@@ -52,10 +56,10 @@ class _Group:
 class Gangs:
     """One term's musters."""
 
-    def __init__(self, api: Api, announcer: Announcer, clock: Clock, reach: Reach) -> None:
+    def __init__(self, api: Api, tools: Tools, reach: Reach) -> None:
         self._api = api
-        self._announcer = announcer
-        self._clock = clock
+        self._tools = tools
+        self._announcer = tools.announcer
         self._reach = reach
         self._musters: dict[_Key, Muster] = {}
         self._too_large: dict[_Key, float] = {}
@@ -82,6 +86,21 @@ class Gangs:
             if mode is Mode.AS_ITS_GROUP_SAYS and not state.gang:
                 mode = await self._ask_group(key[0], found.name)
             return await self._call_roll(key, found, pod, state) if mode is not Mode.SINGLE else None
+
+    async def assess(self, muster: Muster, state: Eviction) -> None:
+        """Find out, once, what protects any pod of a gang against the preemption that `state` is; raises `ApiError`."""
+        async with muster.assessing:
+            if not muster.is_assessed:
+                muster.reprieve = reprieve.strongest([found async for found in self._protections(muster, state)])
+                muster.is_assessed = True
+
+    async def _protections(self, muster: Muster, state: Eviction) -> AsyncIterator[Reprieve | None]:
+        # One for each controller: the pods of a Job have its walltime, which is read once.
+        assessments: defaultdict[str, Assessment] = defaultdict(lambda: Assessment(self._tools))
+        for pod in muster.to_reach:
+            owner = controller_of(pod.metadata)
+            _, found = await assessments[owner.uid if owner else ""].of(pod, state)
+            yield found
 
     def begin(self, muster: Muster) -> None:
         """Have all pods kept that a gang takes with it, once the first of them was told."""
@@ -112,11 +131,11 @@ class Gangs:
         return disruption.read_mode(group.spec.disruptionMode)
 
     async def _call_roll(self, key: _Key, gang: Gang, pod: Pod, state: Eviction) -> Muster | None:
-        if self._too_large.get(key, 0.0) > self._clock.monotonic():
+        if self._too_large.get(key, 0.0) > self._tools.clock.monotonic():
             return None
         pods = await self._find(gang, key)
         if pods is None:
-            self._too_large[key] = self._clock.monotonic() + _TOO_LARGE_SECONDS
+            self._too_large[key] = self._tools.clock.monotonic() + _TOO_LARGE_SECONDS
             note = f'gang "{key[1]}" has more than {disruption.MAX_MEMBERS} pods, so only this one goes'
             self._announcer.announce(Regarding.pod(pod.metadata), "GangTooLarge", note)
             return None

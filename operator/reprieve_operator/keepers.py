@@ -23,7 +23,7 @@ class Keepers:
 
     def __init__(self, tools: Tools, api: Api) -> None:
         self._tools = tools
-        self._gangs = Gangs(api, tools.announcer, tools.clock, self._reach)
+        self._gangs = Gangs(api, tools, self._reach)
         self._keepers: dict[str, Keeper] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from reprieve_policy import disruption, life
+from reprieve_policy import disruption, life, reprieve
 from reprieve_policy.eviction import WAITING, Eviction, Phase
 from reprieve_policy.life import Seen
 from reprieve_policy.life_table import TERMINAL
@@ -51,6 +51,8 @@ class Membership:
         if muster.is_under_way:
             # Whoever began it may have been killed before all were reached.
             self._gangs.begin(muster)
+        elif begins and state.source.is_preemption:
+            await self._gangs.assess(muster, state)
         self._is_new |= begins
         return disruption.join(state, muster.identity, muster.origin) if begins else state
 
@@ -59,11 +61,13 @@ class Membership:
         muster = self._muster
         if muster is None:
             return seen
+        # Nothing on a pod without room for a state would say that it waits.
+        theirs = muster.reprieve if has_room and not seen.is_insisted_on else None
         return replace(
             seen,
+            reprieve=None if muster.is_under_way else reprieve.strongest((seen.reprieve, theirs)),
             is_marked=seen.is_marked and not muster.is_cancelled,
             is_insisted_on=seen.is_insisted_on or muster.is_under_way,
-            # Nothing on a pod without room for a state would say that it waits.
             may_go=muster.may_go(self._uid) or not has_room,
         )
 

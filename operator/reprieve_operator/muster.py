@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from reprieve_policy import disruption
 from reprieve_policy.disruption import RollCall
 from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.reprieve import Reprieve
 
 from .pods import Pod
 
@@ -23,6 +24,10 @@ class Muster:
         self.is_cancelled = roll.is_cancelled
         self.size = len(roll.reached | roll.unheard)
         self.to_reach = [pods[uid] for uid in sorted(roll.reached | roll.unheard) if uid in pods]
+        self.reprieve: Reprieve | None = None
+        """What protects a pod of it against preemption, once `is_assessed`."""
+        self.is_assessed = False
+        self.assessing = asyncio.Lock()
         self._unheard = set(roll.unheard)
         self._wakers: dict[str, Callable[[], None]] = {}
         self._over = asyncio.Event()

@@ -26,7 +26,7 @@ def tell(move: Move, state: Eviction) -> tuple[str, str] | None:
     if move.outcome is Outcome.OVERTAKEN and move.to is Phase.TERMINATING:
         return "SoftEvictionOvertaken", "somebody else deleted the pod before its checkpoint was acknowledged"
     by = _time(state.deadline) if state.deadline else "soon"
-    why = _WHY[state.refused_on] if state.refused_on else ""
+    why = _why(state.refused_on, state) if state.refused_on else ""
     notes = {
         Phase.REPRIEVED: ("PreemptionRefused", f"the pod stays until {by}: {why}"),
         Phase.SPARED: ("PreemptionRefused", f"the pod stays, and the mark is taken back: {why}"),
@@ -81,6 +81,10 @@ def waiting_for(finalizers: tuple[str, ...]) -> tuple[str, str]:
     """Return the Event of a victim whose containers have ended and that others hold."""
     names = ", ".join(quote(name) for name in finalizers)
     return "WaitingForFinalizers", f"the pod's containers have ended; it stays until finalizers {names} are removed"
+
+
+def _why(ground: Ground, state: Eviction) -> str:
+    return f"for a pod of its gang {quote(state.gang)}, {_WHY[ground]}" if state.gang else _WHY[ground]
 
 
 def _whose(state: Eviction) -> str:

@@ -5,7 +5,8 @@ honoured, whatever the pod is. Tolerations (document 002) need the preemptor's p
 beside these two, where victims are chosen.
 """
 
-from datetime import datetime, timedelta
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from . import facts as known
@@ -13,6 +14,8 @@ from .eviction import Ground
 from .facts import Facts
 from .objects import PodView
 from .walltime import Walltime
+
+_FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Reprieve(NamedTuple):
@@ -30,6 +33,12 @@ def decide_reprieve(view: PodView, facts: Facts, walltime: Walltime | None, now:
     if 0 < left <= near_completion_seconds(facts):
         return Reprieve(Ground.NEAR_COMPLETION, now + timedelta(seconds=left))
     return None
+
+
+def strongest(found: Iterable[Reprieve | None]) -> Reprieve | None:
+    """Return what protects longest: a gang goes whole or not at all, so what protects one of its pods protects all."""
+    reprieves = (reprieve for reprieve in found if reprieve is not None)
+    return max(reprieves, key=lambda reprieve: reprieve.until or _FOR_EVER, default=None)
 
 
 def near_completion_seconds(facts: Facts) -> int:

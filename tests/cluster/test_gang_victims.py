@@ -164,6 +164,21 @@ def test_pods_without_a_checkpoint_go_together_and_a_jobs_go_alone(cluster: Clus
     assert cluster.audit(namespace, "d") == []
 
 
+@pytest.mark.usefixtures("operator")
+def test_what_protects_one_pod_from_a_scheduler_protects_its_gang_and_nobody_from_a_person(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    for name in "ab":
+        cluster.create_pod(namespace, name, labels=GANG)
+    cluster.create_pod(namespace, "c", labels=GANG | {keys.PREEMPTIBLE: "false"})
+    cluster.annotate(namespace, "a", f"{keys.KOORDINATOR_SOFT_EVICTION}=true")
+    spared = wait_for("spared", lambda: in_state(cluster, namespace, "a", "spared"))
+    assert state(spared)["refusedOn"] == "non-preemptible"
+    assert cluster.audit(namespace, "b") == cluster.audit(namespace, "c") == []
+    cluster.mark(namespace, "b")
+    wait_gone(cluster, namespace, "abc")
+
+
 def test_killed_while_it_reached_for_a_gang_the_next_one_goes_on(cluster: ClusterHandle, namespace: str) -> None:
     with a_gang(cluster, namespace, seconds=30) as workloads:
         first = cluster.pod(namespace, "a")

@@ -170,6 +170,27 @@ def test_a_native_group_says_whether_its_pods_have_its_priority(ours: Ours, oper
     assert operator.metric("reprieve_leader") == 1
 
 
+MODES = {"all": {"all": {}}, "single": {"single": {}}, "unsaid": None}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_native_group_goes_as_its_disruption_mode_says(ours: Ours, operator: Program, mode: str) -> None:
+    spec = {"schedulingPolicy": {"basic": {}}} | ({"disruptionMode": MODES[mode]} if MODES[mode] else {})
+    assert ours.create(an_object("scheduling.k8s.io/v1beta1", "PodGroup", mode, spec=spec)).status == 0
+    group = {"schedulingGroup": {"podGroupName": mode}}
+    for name in (f"{mode}-0", f"{mode}-1"):
+        assert ours.create(a_pod(name, "", **group)).status == 0
+    ours.cluster.kubectl.read("label", "pod", f"{mode}-0", "-n", NAMESPACE, f"{keys.SOFT_EVICTION}=requested")
+    wait_for("the first is gone", lambda: ours.cluster.kubectl.find("pod", f"{mode}-0", "-n", NAMESPACE) is None)
+    if mode == "all":
+        wait_for("the second is gone", lambda: ours.cluster.kubectl.find("pod", f"{mode}-1", "-n", NAMESPACE) is None)
+    else:
+        second = ours.cluster.kubectl.get("pod", f"{mode}-1", "-n", NAMESPACE)
+        assert keys.SOFT_EVICTION not in second["metadata"]["labels"]
+        ours.delete(f"{mode}-1")
+    assert operator.metric("reprieve_leader") == 1
+
+
 def the_condition(ours: Ours, status: str) -> Any:
     group = ours.cluster.kubectl.get("podgroups.v1beta1.scheduling.k8s.io", "native", "-n", NAMESPACE)
     conditions = group.get("status", {}).get("conditions", [])

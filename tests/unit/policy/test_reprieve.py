@@ -76,5 +76,19 @@ def test_protection(case: Case) -> None:
     assert reprieve.decide_reprieve(view, facts, case.walltime, NOW) == case.want
 
 
+STRONGEST = {
+    "nothing protects": ([None, None], None),
+    "nobody is there": ([], None),
+    "what protects one protects all": ([None, almost(60)], almost(60)),
+    "the longest holds": ([almost(60), almost(300), almost(5)], almost(300)),
+    "for good is longest": ([almost(60), FOR_GOOD, None], FOR_GOOD),
+}
+
+
+@pytest.mark.parametrize(("found", "want"), STRONGEST.values(), ids=STRONGEST)
+def test_a_gang_is_protected_as_its_best_protected_pod(found: list[Reprieve | None], want: Reprieve | None) -> None:
+    assert reprieve.strongest(found) == want
+
+
 def test_only_a_scheduler_may_be_refused() -> None:
     assert [source for source in Source if source.is_preemption] == [Source.KOORDINATOR]
