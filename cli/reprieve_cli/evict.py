@@ -8,8 +8,10 @@ from functools import partial
 
 import click
 
-from reprieve_policy import duration, keys, mark
+from reprieve_policy import disruption, duration, gang, keys, mark
+from reprieve_policy.disruption import Mode
 from reprieve_policy.eviction import Phase
+from reprieve_policy.objects import PodView, Spec, annotations_of, labels_of
 from reprieve_runtime.api import Api, ApiError, PartialObject
 from reprieve_runtime.paths import object_path
 
@@ -104,8 +106,17 @@ async def _mark(api: Api, pod: PartialObject, *, is_dry_run: bool) -> bool:
             return True
         click.echo(f"{name}: {describe(error)}", err=True)
         return False
-    click.echo(f"{name} soft eviction requested{' (dry run)' if is_dry_run else ''}")
+    click.echo(f"{name} soft eviction requested{_gang_of(pod)}{' (dry run)' if is_dry_run else ''}")
     return True
+
+
+def _gang_of(pod: PartialObject) -> str:
+    """Say with whom the pod goes, as far as its metadata tells: a native group stands in its spec."""
+    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
+    found = gang.read(PodView("", labels, annotations, Spec(), is_template=False))
+    if found is None or disruption.mode_of(found, pod.metadata) is not Mode.ALL:
+        return ""
+    return f', and of all of its gang "{disruption.identity_of(found)}"'
 
 
 async def _wait(api: Api, target: Target, pods: Sequence[PartialObject], timeout_seconds: int | None) -> int:
