@@ -38,7 +38,7 @@ def traits_of(view: PodView, own: Gang, facts: Facts) -> Traits:
         ),
         preemption_class=known.effective_class(view, facts),
         priority=priority,
-        preemption_priority=_defence(view, priority, facts),
+        preemption_priority=known.defended_with(view, priority, facts),
         min_available=own.min_available,
         size=own.size,
     )
@@ -62,13 +62,6 @@ def violation(view: PodView, name: str, traits: Traits, rest: Traits, gang_name:
     if mine is None:
         return Violation(path, Kind.REQUIRED, None, f'{WORDS[name]} must be "{theirs}", {whose}')
     return Violation(path, Kind.INVALID, mine, f'must be "{theirs}", {whose}')
-
-
-def _defence(view: PodView, priority: int, facts: Facts) -> int:
-    named = facts.priority_classes.get(view.annotations.get(keys.PREEMPTION_PRIORITY_CLASS, ""))
-    if named is not None and named.value is not None:
-        return named.value
-    return known.preemption_priority(priority, known.priority_class_of(view, facts), facts)
 
 
 def _paths(view: PodView) -> dict[str, str]:

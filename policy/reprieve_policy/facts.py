@@ -109,6 +109,14 @@ def preemption_priority(priority: int, named: Resource | None, facts: Facts) -> 
     return priority if defence is None or defence.value is None else defence.value
 
 
+def defended_with(view: PodView, priority: int, facts: Facts) -> int:
+    """Return what a pod of `priority` is defended with: the class that it names, else what its own class names, else that."""
+    named = facts.priority_classes.get(view.annotations.get(PREEMPTION_PRIORITY_CLASS, ""))
+    if named is not None and named.value is not None:
+        return named.value
+    return preemption_priority(priority, priority_class_of(view, facts), facts)
+
+
 def preemption_policy(view: PodView, facts: Facts) -> str | None:
     """Return the `preemptionPolicy` of a pod; of a template, what its PriorityClass will give its pods."""
     named = None if view.spec.preemptionPolicy else priority_class_of(view, facts)

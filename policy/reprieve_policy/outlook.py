@@ -1,0 +1,163 @@
+"""What would happen to a pod that had to go: who may preempt it and from when, at what cost, and step by step.
+
+For a person (`reprieve explain`). Nothing is decided here: it puts together what `reprieve`, `preemption_class`,
+`toleration`, `cost`, `checkpoint` and `ending` decide, by the same functions that the webhooks and the operator call.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from . import checkpoint, cost, duration, gang, keys, owners, preemption_class, reprieve, toleration
+from . import facts as known
+from .checkpoint import FileHint, GrpcHint, Hint, HttpHint, Plan, Requeue, SignalHint
+from .cost import Cost, Work
+from .disruption import Mode
+from .facts import Facts
+from .life import LEAST_GRACE_SECONDS
+from .objects import ObjectMeta, OwnerReference, PodView, annotations_of, controller_of
+from .preemption_class import HIGHEST, LOWEST
+from .reprieve import Reprieve
+from .settings import DELETE, EVICT, PolicySettings
+from .toleration import Toleration
+from .verdict import quote
+
+_DEFAULT_GRACE_SECONDS = 30
+"""Kubernetes' own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A pod, and how far it is. Times are aware UTC."""
+
+    view: PodView
+    metadata: ObjectMeta
+    has_started: bool
+    scheduled_at: datetime | None
+    """When `PodScheduled` became True; `None` where it is not True."""
+    work: Work
+    disruption: Mode = Mode.SINGLE
+    """Of its gang, where it has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerated:
+    """Preemptors of a priority below `minimum` are refused (document 002) until then; `None`: for as long as it lives."""
+
+    minimum: int
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Everything that `reprieve explain` says of one pod."""
+
+    preemption_class: int
+    preemptor_classes: tuple[int, ...]
+    """Of whom it may be a victim; empty for class 10."""
+    preemption_priority: int
+    """Only a higher priority preempts it."""
+    protected: Reprieve | None
+    tolerated: Tolerated | None
+    cost: Cost
+    steps: tuple[str, ...]
+
+
+def foresee(subject: Subject, facts: Facts, now: datetime) -> Outlook:
+    """Return what would happen to the pod, were it asked to go at `now`."""
+    view, settings = subject.view, facts.settings
+    own_class = known.effective_class(view, facts)
+    plan = checkpoint.read_leniently(view.annotations, settings)
+    named = known.priority_class_of(view, facts)
+    workload_type = facts.namespace.workload_type
+    return Outlook(
+        preemption_class=own_class,
+        preemptor_classes=tuple(
+            value for value in range(LOWEST, HIGHEST + 1) if preemption_class.may_preempt(value, own_class)
+        ),
+        preemption_priority=known.defended_with(view, view.spec.priority or 0, facts),
+        protected=reprieve.decide_reprieve(view, facts, subject.work.walltime, now),
+        tolerated=None if named is None else _tolerated(annotations_of(named.metadata), named.value or 0, subject, now),
+        cost=cost.decide_cost(view, plan, subject.work, settings, now, workload_type=workload_type),
+        steps=tuple(_steps(subject, plan, settings)),
+    )
+
+
+def _tolerated(annotations: Mapping[str, str], value: int, subject: Subject, now: datetime) -> Tolerated | None:
+    """Return which preemptors the pod's PriorityClass refuses, and until when."""
+    found = toleration.parse(annotations, value)
+    if not isinstance(found, Toleration) or found.seconds == 0 or found.minimum_preemptable_priority <= value + 1:
+        return None
+    if found.seconds < 0 or subject.scheduled_at is None:
+        return Tolerated(minimum=found.minimum_preemptable_priority, until=None)
+    until = subject.scheduled_at + timedelta(seconds=found.seconds)
+    return Tolerated(minimum=found.minimum_preemptable_priority, until=until) if now < until else None
+
+
+def _steps(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[str]:
+    yield from _notice(subject, plan, settings)
+    gang_of = gang.read(subject.view)
+    if gang_of is not None and subject.disruption is Mode.ALL:
+        yield f"its gang {quote(gang_of.name)} goes as a whole: none is deleted before the last has answered"
+    owner = controller_of(subject.metadata)
+    is_told = plan.requeue is Requeue.AUTO and owners.owner_of(owner) is not None
+    if is_told:
+        yield "what its replacement needs to know is written to its controller, or to what that is a part of"
+    grace = _grace_seconds(subject, settings)
+    yield f"{_END[settings.end_with]}, with {duration.render(grace)} between SIGTERM and SIGKILL"
+    if settings.suspend_jobs and owner is not None and owner.kind == "Job":
+        back = duration.render(settings.suspended_job_backoff_seconds)
+        yield f"where all pods of its Job must go and none has failed to save, that is suspended instead, for {back}"
+    if owner is None:
+        yield "nothing replaces it: it has no controller"
+    else:
+        yield f"{_name(owner)} replaces it; the replacement {_INHERITANCE[is_told]}"
+
+
+def _notice(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[str]:
+    if not plan.waits:
+        yield "nobody is asked and nothing is waited for: it wants no checkpoint"
+        return
+    if not subject.has_started:
+        yield "nobody is asked and nothing is waited for: it has not started"
+        return
+    yield f"it is asked to save a checkpoint: {_carry(plan.hint)}"
+    ceiling = settings.ceiling_seconds
+    longer = min(plan.timeout_seconds * (100 + settings.extension_percent) // 100, ceiling)
+    times = [f"it has {duration.render(min(plan.timeout_seconds, ceiling))}"]
+    if longer > plan.timeout_seconds:
+        times.append(f"{duration.render(longer)} if it answers and is slow")
+    if plan.max_deferral_seconds:
+        times.append(f"up to {duration.render(plan.max_deferral_seconds)} more where it asks for that")
+    yield ", ".join(times) + f"; never more than {duration.render(ceiling)} in all"
+
+
+def _carry(hint: Hint) -> str:
+    """Return how the request reaches the workload."""
+    if isinstance(hint, HttpHint):
+        return f"POST to port {hint.port} of its own address, path {quote(hint.path)}"
+    if isinstance(hint, GrpcHint):
+        return f"a gRPC call to port {hint.port} of its own address"
+    if isinstance(hint, SignalHint):
+        return f"SIG{hint.signal} to container {quote(hint.container)}"
+    return f"file {quote(hint.path)}" if isinstance(hint, FileHint) else f"annotation {keys.CHECKPOINT_REQUEST}"
+
+
+def _grace_seconds(subject: Subject, settings: PolicySettings) -> int:
+    said = subject.view.spec.terminationGracePeriodSeconds
+    own = _DEFAULT_GRACE_SECONDS if said is None else said
+    return max(LEAST_GRACE_SECONDS, min(own, settings.grace_cap_seconds))
+
+
+def _name(owner: OwnerReference) -> str:
+    return f"{owner.kind}/{owner.name}"
+
+
+_END: Mapping[str, str] = {
+    DELETE: "it is deleted",
+    EVICT: "it is evicted as soon as its PodDisruptionBudget lets it go",
+}
+_INHERITANCE = {
+    True: "is told of the preemption and of the checkpoint",
+    False: "is told nothing",
+}
