@@ -52,7 +52,7 @@ def operator(ours: OwnCluster) -> Program:
 @pytest.fixture
 def granted(ours: OwnCluster) -> Iterator[str]:
     with ours.namespace("signals") as name:
-        ours.kubectl.read("apply", "-n", name, "-f", EXAMPLES / "signals" / "rolebinding.yaml")
+        ours.kubectl.read("apply", "-n", name, "-f", EXAMPLES / "signal" / "rolebinding.yaml")
         yield name
 
 

@@ -139,7 +139,7 @@ def test_rights_of_people_are_bound_to_nobody() -> None:
 
 
 def test_who_grants_the_operator_signals_grants_it_nothing_else_and_in_one_namespace() -> None:
-    (binding,) = manifests.read(manifests.EXAMPLES / "signals" / "rolebinding.yaml")
+    (binding,) = manifests.read(manifests.EXAMPLES / "signal" / "rolebinding.yaml")
     operator = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR.namespace}
     assert (binding["kind"], binding["subjects"]) == ("RoleBinding", [operator])
     assert {right[:2] for right in _rights_in(binding)} == {("get", "pods/exec"), ("create", "pods/exec")}

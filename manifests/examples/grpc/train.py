@@ -1,0 +1,88 @@
+"""A training loop that may be preempted at any time and is asked over gRPC: the contract "checkpoint now".
+
+Its image needs grpcio and the stubs, which gRPC's own compiler makes from the published file, for any language:
+
+    python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. reprieve/checkpoint/v1/checkpoint.proto
+
+and its pod `reprieve.dev/checkpoint-hint: grpc://:9000`, with that port among its container's.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+from reprieve.checkpoint.v1 import checkpoint_pb2, checkpoint_pb2_grpc
+from reprieve.checkpoint.v1.checkpoint_pb2 import Answer
+
+CHECKPOINT = pathlib.Path(
+    os.environ.get("CHECKPOINTS", "/checkpoints"), os.environ.get("POD_NAME", "training") + ".json"
+)
+RESUME = os.environ.get("RESUME_FROM_CHECKPOINT", "")
+PLACE = f"{os.environ.get('POD_IP', '0.0.0.0')}:{os.environ.get('PORT', '9000')}"  # noqa: S104 - called by the pod's address
+STEPS = int(os.environ.get("STEPS", "600"))
+
+
+class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
+    """Answers at once; the loop saves, between two steps."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.is_wanted = False
+        self.answer = Answer(state=Answer.STATE_IDLE)
+
+    def Ask(self, request: checkpoint_pb2.Request, context: grpc.ServicerContext) -> Answer:  # noqa: ARG002, N802 - gRPC's form
+        """Note that a checkpoint is wanted. The same id again is the same request: it is saved once."""
+        with self.lock:
+            if request.id != self.answer.id:
+                print(f"asked to save by {request.deadline.ToJsonString()}", flush=True)
+                self.is_wanted = True
+                self.answer = Answer(state=Answer.STATE_SAVING, id=request.id)
+            return self.answer
+
+    def Look(self, request: checkpoint_pb2.LookRequest, context: grpc.ServicerContext) -> Answer:  # noqa: ARG002, N802
+        """Tell how far it is, without any effect."""
+        with self.lock:
+            return self.answer if request.id == self.answer.id else Answer(state=Answer.STATE_IDLE)
+
+    def save_if_wanted(self, step: int) -> None:
+        """Save whole or not at all: what is renamed into its place is never half a checkpoint."""
+        with self.lock:
+            wanted, self.is_wanted, eviction_id = self.is_wanted, False, self.answer.id
+        if not wanted:
+            return
+        new = CHECKPOINT.with_suffix(".new")
+        new.write_text(json.dumps({"step": step}))
+        new.rename(CHECKPOINT)
+        with self.lock:
+            # Meanwhile another eviction may have begun: what was saved is no answer to that one.
+            if self.answer.id == eviction_id:
+                self.answer = Answer(state=Answer.STATE_SAVED, id=eviction_id, step=step, path=str(CHECKPOINT))
+        print(f"saved step {step}", flush=True)
+
+
+def main() -> None:
+    """Train; saving when asked, and going on until SIGTERM."""
+    # 128 + SIGTERM: for a Job, 0 would mean that nothing is left to do. As PID 1 it would not even end without a handler.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    checkpoint = Checkpoint()
+    server = grpc.server(ThreadPoolExecutor(2))
+    checkpoint_pb2_grpc.add_CheckpointServicer_to_server(checkpoint, server)
+    server.add_insecure_port(PLACE)
+    server.start()
+    step = json.loads(pathlib.Path(RESUME).read_text())["step"] if RESUME else 0
+    print(f"training from step {step} to {STEPS}", flush=True)
+    while step < STEPS:
+        time.sleep(0.1)  # the work
+        step += 1
+        checkpoint.save_if_wanted(step)
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main()
