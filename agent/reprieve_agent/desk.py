@@ -29,26 +29,25 @@ class Desk:
 
     def handle(self, request: Request) -> Response:
         """Answer one HTTP request."""
-        return self._ask(request.body) if request.method == "POST" else self._look()
+        if request.method == "GET":
+            return self._look()
+        document = _parse(request.body)
+        if document is None:
+            return Response.refusal(HTTPStatus.BAD_REQUEST, "must be a JSON object with an id")
+        return self._ask(document) if request.method == "POST" else self._take_back(document)
 
     def _recall(self) -> Document | None:
         """Return the request that was delivered before this process began."""
         found = self._mailbox.read()
-        if found is None or not _is_request(found) or _is_cancelled(found):
+        if found is None or not _is_request(found):
             return None
         # Between the file and the signal, the process may have been killed.
         is_delivered = self._signaller is None or self._mailbox.last_delivery() == _name(found)
         return found if is_delivered else None
 
-    def _ask(self, body: bytes) -> Response:
-        try:
-            document = json.loads(body)
-        except (ValueError, RecursionError):
-            return Response.refusal(HTTPStatus.BAD_REQUEST, "must be JSON")
-        if not isinstance(document, dict) or not _is_request(document):
-            return Response.refusal(HTTPStatus.BAD_REQUEST, "must be a request of version 1, with id and attempt")
-        if _is_cancelled(document):
-            return self._cancel(document)
+    def _ask(self, document: Document) -> Response:
+        if not _is_request(document):
+            return Response.refusal(HTTPStatus.BAD_REQUEST, "must have an attempt")
         if self._current is None or _name(self._current) != _name(document):
             try:
                 self._deliver(document)
@@ -69,12 +68,12 @@ class Desk:
         self._current = document
         self._log("delivered", id=document["id"], attempt=document["attempt"], pid=pid)
 
-    def _cancel(self, document: Document) -> Response:
+    def _take_back(self, document: Document) -> Response:
         """Tell the workload that it may go on; a request that is not the current one is nobody's any more."""
         if self._current is not None and self._current["id"] == document["id"]:
-            self._mailbox.write(document)
+            self._mailbox.write({**document, "cancelled": True})
             self._current = None
-            self._log("cancelled", id=document["id"])
+            self._log("taken back", id=document["id"])
         return Response.json(_IDLE)
 
     def _look(self) -> Response:
@@ -91,14 +90,22 @@ class Desk:
         return Response(HTTPStatus.OK, answer.text) if is_about else delivered
 
 
+def _parse(body: bytes) -> Document | None:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) and _is_named(document) else None
+
+
+def _is_named(document: Document) -> bool:
+    found = document.get("id")
+    return isinstance(found, str) and 0 < len(found) <= _MAX_ID
+
+
 def _is_request(document: Document) -> bool:
-    found, attempt = document.get("id"), document.get("attempt", 0)
-    is_named = isinstance(found, str) and 0 < len(found) <= _MAX_ID
-    return is_named and type(attempt) is int and (attempt > 0 or _is_cancelled(document))
-
-
-def _is_cancelled(document: Document) -> bool:
-    return document.get("cancelled") is True
+    attempt = document.get("attempt")
+    return _is_named(document) and type(attempt) is int and attempt > 0
 
 
 def _name(document: Document) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 MAX_HEAD = 8 * 1024
 MAX_BODY = 16 * 1024
-_METHODS = ("GET", "POST")
+_METHODS = ("GET", "POST", "DELETE")
 _END = b"\r\n\r\n"
 _MAX_LENGTH_DIGITS = 7
 
@@ -40,7 +40,7 @@ class Response(NamedTuple):
 
     def render(self) -> bytes:
         """Return it as bytes for the wire."""
-        allow = "Allow: GET, POST\r\n" if self.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+        allow = f"Allow: {', '.join(_METHODS)}\r\n" if self.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
         head = (
             f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n{allow}"
             f"Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n"
@@ -64,10 +64,10 @@ def parse(received: bytes | bytearray) -> Request | Response | None:
         return Response.refusal(HTTPStatus.NOT_FOUND)
     if method not in _METHODS:
         return Response.refusal(HTTPStatus.METHOD_NOT_ALLOWED)
-    return Request(method, b"") if method == "GET" else _with_body(lines, body)
+    return Request(method, b"") if method == "GET" else _with_body(method, lines, body)
 
 
-def _with_body(lines: list[bytes], body: bytes) -> Request | Response | None:
+def _with_body(method: str, lines: list[bytes], body: bytes) -> Request | Response | None:
     headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
     lengths = {value for name, value in headers if name == b"content-length"}
     if any(name == b"transfer-encoding" for name, _ in headers) or not lengths:
@@ -77,4 +77,4 @@ def _with_body(lines: list[bytes], body: bytes) -> Request | Response | None:
         return Response.refusal(HTTPStatus.BAD_REQUEST)
     if len(length) > _MAX_LENGTH_DIGITS or int(length) > MAX_BODY:
         return Response.refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-    return Request("POST", body[: int(length)]) if len(body) >= int(length) else None
+    return Request(method, body[: int(length)]) if len(body) >= int(length) else None

@@ -18,6 +18,7 @@ from .pods import Pod
 from .targets import SignalTarget, Target
 from .tools import Tools
 
+_TAKE_BACK_SECONDS = 2.0
 _SHORTEST_PAUSE_SECONDS = 0.01
 
 
@@ -90,6 +91,15 @@ class Conversation:
         if self.asking.is_calling:
             return resync
         return max(_SHORTEST_PAUSE_SECONDS, min(resync, pause, until_deadline))
+
+    async def take_back(self, pod: Pod, state: Eviction) -> None:
+        """Tell a workload that was asked that it may stay: once, because that it may also stands on the pod."""
+        target = self.target(pod)
+        if state.hinted_at is None or not isinstance(target, Target):
+            return
+        # A call that is under way must not be heard after this one.
+        await self.asking.close()
+        await self._tools.lines.take_back(target, state.eviction_id, _TAKE_BACK_SECONDS)
 
     def _request(self, pod: Pod, state: Eviction) -> Request:
         policy = self._tools.namespaces.of(pod.metadata.namespace)

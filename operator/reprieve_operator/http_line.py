@@ -55,6 +55,10 @@ class HttpLine:
             return Reply(Heard.UNSUPPORTED, complaint=_complaint(text, answer))
         return heard_of_looking(answer, eviction_id)
 
+    async def take_back(self, target: HttpTarget, eviction_id: str, timeout_seconds: float) -> None:
+        """Say that the request is taken back. A plain handler has no such method, and says so: that is no matter."""
+        await self._call("DELETE", target.url, contract.render_cancelled(eviction_id), timeout_seconds)
+
     async def close(self) -> None:
         """Close the connections."""
         await self._session.close()

@@ -188,6 +188,7 @@ class Keeper:
             return await self._departure.proceed(pod, decision)
         if state.phase in (Phase.CANCELLED, Phase.SPARED):
             self.see(await self._write_cancelled(pod, state))
+            await self._workload.take_back(pod, state)
         elif state.phase is Phase.FINISHED:
             self.see(await effects.write_finished(pod, state))
         else:

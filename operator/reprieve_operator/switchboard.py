@@ -1,6 +1,7 @@
 """The ways to workloads as one: which carrier a target needs, and how many calls may be under way."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -48,6 +49,14 @@ class Switchboard:
         """Ask how far it is; without effect on the workload."""
         line = self._line(target)
         return await self._call(lambda: line.look(target, eviction_id, timeout_seconds), timeout_seconds, Heard.UNSURE)
+
+    async def take_back(self, target: Target, eviction_id: str, timeout_seconds: float) -> None:
+        """Say that the request is taken back, where the carrier has a word for it."""
+        line = self._line(target)
+        if isinstance(line, HttpLine) and isinstance(target, HttpTarget):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_seconds), self._calls:
+                    await line.take_back(target, eviction_id, timeout_seconds)
 
     async def close(self) -> None:
         """Close all lines."""

@@ -185,6 +185,25 @@ def test_the_agent_is_small_and_cannot_ask_the_api_server(real: World, namespace
     assert fields["Uid"].split() == ["65532"] * 4
 
 
+@pytest.mark.real_node
+def test_a_request_that_is_taken_back_says_so_in_its_file(real: World, namespace: str) -> None:
+    create(real, namespace, a_pod("spared", "file:///run/app/request"))
+    wait_for("the agent", lambda: "listening" in log(real, namespace, "spared", agent.NAME), PATIENCE)
+    label = ("label", "pod", "spared", "-n", namespace)
+    real.kubectl.read(*label, f"{keys.SOFT_EVICTION}=requested")
+    wait_for("the request", lambda: "id" in request_in(real, namespace, "spared"), PATIENCE)
+    asked = request_in(real, namespace, "spared")
+    real.kubectl.read(*label, f"{keys.SOFT_EVICTION}-")
+    wait_for("its end", lambda: request_in(real, namespace, "spared").get("cancelled"), PATIENCE)
+    assert request_in(real, namespace, "spared")["id"] == asked["id"]
+
+
+def request_in(here: World, namespace: str, pod: str) -> Any:
+    """Return the request as the workload's own container sees it; an empty one where there is none."""
+    done = here.kubectl.run("exec", pod, "-n", namespace, "-c", "main", "--", "cat", "/run/app/request")
+    return json.loads(done.stdout) if done.status == 0 else {}
+
+
 def training(here: World, namespace: str, selector: str, but: str = "") -> str | None:
     for pod in here.kubectl.get("pods", "-n", namespace, "-l", selector)["items"]:
         name = str(pod["metadata"]["name"])

@@ -132,11 +132,13 @@ def test_the_annotation_carrier_needs_no_network(cluster: ClusterHandle, namespa
 @pytest.mark.usefixtures("operator")
 def test_taking_the_label_away_cancels_and_leaves_no_mark(cluster: ClusterHandle, namespace: str) -> None:
     pod = cluster.create_pod(namespace, "spared", annotations=HTTP)
-    with Workload(address(pod)):
+    with Workload(address(pod)) as workload:
         cluster.mark(namespace, "spared")
         cluster.wait_phase(namespace, "spared", "checkpointing")
         cluster.kubectl.read("label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-")
         spared = wait_for("cancelled", lambda: _in_state(cluster, namespace, "spared", "cancelled"))
+        told = wait_for("word of it", lambda: [asked for asked in workload.asked if asked.method == "DELETE"])
+        assert [asked.document["id"] for asked in told] == [workload.eviction_id]
     assert "reprieve.dev/soft-eviction" not in spared["metadata"].get("labels", {})
     assert "deletionTimestamp" not in spared["metadata"]
     wait_for("Event", lambda: "SoftEvictionCancelled" in cluster.event_reasons(namespace, "spared"))

@@ -32,7 +32,11 @@ def a_desk(box: Path) -> Desk:
 
 
 def post(desk: Desk, document: Any) -> tuple[int, Any]:
-    response = desk.handle(Request("POST", json.dumps(document).encode()))
+    return send(desk, "POST", document)
+
+
+def send(desk: Desk, method: str, document: Any) -> tuple[int, Any]:
+    response = desk.handle(Request(method, json.dumps(document).encode()))
     return response.status.value, json.loads(response.body)
 
 
@@ -116,9 +120,9 @@ def test_a_request_that_is_taken_back_says_so_in_its_place(box: Path) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     cancelled = {"version": 1, "id": "uid-1", "cancelled": True}
-    assert post(desk, {**cancelled, "id": "uid-0"}) == (200, IDLE)
+    assert send(desk, "DELETE", {**cancelled, "id": "uid-0"}) == (200, IDLE)
     assert asked(box) == ASKED
-    assert post(desk, cancelled) == (200, IDLE)
+    assert send(desk, "DELETE", cancelled) == (200, IDLE)
     assert asked(box) == cancelled
     assert get(desk) == get(a_desk(box)) == IDLE
 

@@ -168,6 +168,18 @@ async def test_what_is_filled_in_once_is_not_filled_in_again(server: RunningServ
     assert again == once
 
 
+async def test_who_asks_for_the_agent_gets_one_however_often_the_pod_is_asked_about(server: RunningServer):
+    pod = a_pod(annotations={keys.CHECKPOINT_HINT: "file:///run/app/x", keys.AGENT: "enabled"})
+
+    once = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
+    again = jsonpatch.apply_patch(once, patch_of(await server.ask("/mutate", a_review(once))))
+
+    assert again == once
+    assert [container["name"] for container in once["spec"]["initContainers"]] == ["reprieve-agent"]
+    assert [volume["name"] for volume in once["spec"]["volumes"]] == ["reprieve-agent", "reprieve-agent-no-token"]
+    assert [mount["mountPath"] for mount in once["spec"]["containers"][0]["volumeMounts"]] == ["/run/app"]
+
+
 UNCONCERNED = {
     "a deletion": a_review(None, old=a_pod(labels={keys.PREEMPTION_CLASS: "11"}), operation="DELETE"),
     "a connection": a_review({"kind": "PodExecOptions", "command": ["sh"]}, operation="CONNECT"),

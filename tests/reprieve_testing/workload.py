@@ -66,6 +66,8 @@ class Workload:
         self.asked.append(Asked(time.monotonic(), method, document))
         if method == "POST" and isinstance(document, dict):
             self.eviction_id = str(document.get("id"))
+        if method == "DELETE":
+            return 200, {"state": "idle"}
         if method == "GET" and not self.answers_get:
             return 405, {}
         if method == "GET" and self.eviction_id is None:
@@ -94,6 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._answer("GET", None)
+
+    def do_DELETE(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self._answer("DELETE", json.loads(body))
 
     def _answer(self, method: str, document: Any) -> None:
         status, said = self.workload.answer(method, document)

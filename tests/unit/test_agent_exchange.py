@@ -30,7 +30,7 @@ REFUSED = {
     "another path": (b"GET /metrics HTTP/1.1\r\n\r\n", HTTPStatus.NOT_FOUND),
     "a whole URL": (b"GET http://10.0.0.1/ HTTP/1.1\r\n\r\n", HTTPStatus.NOT_FOUND),
     "a path out of here": (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", HTTPStatus.NOT_FOUND),
-    "another method": (b"DELETE / HTTP/1.1\r\n\r\n", HTTPStatus.METHOD_NOT_ALLOWED),
+    "another method": (b"PATCH / HTTP/1.1\r\n\r\n", HTTPStatus.METHOD_NOT_ALLOWED),
     "a method that is no text": (b"\xff\xfe / HTTP/1.1\r\n\r\n", HTTPStatus.METHOD_NOT_ALLOWED),
     "no length": (b"POST / HTTP/1.1\r\n\r\n", HTTPStatus.LENGTH_REQUIRED),
     "chunks": (
@@ -75,7 +75,7 @@ def test_a_response_says_its_length_and_hangs_up() -> None:
 
 
 def test_a_wrong_method_is_told_the_right_ones() -> None:
-    assert b"\r\nAllow: GET, POST\r\n" in Response.refusal(HTTPStatus.METHOD_NOT_ALLOWED).render()
+    assert b"\r\nAllow: GET, POST, DELETE\r\n" in Response.refusal(HTTPStatus.METHOD_NOT_ALLOWED).render()
 
 
 def test_the_agent_has_the_port_the_names_and_the_sizes_of_the_contract() -> None:
