@@ -47,6 +47,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "SoftEvictionCancelled": ("Cancel", _NORMAL),
     "SoftEvictionCompleted": ("Complete", _NORMAL),
     "SoftEvictionUnreadable": ("Read", _WARNING),
+    "SoftEvictionLeftOver": ("Read", _WARNING),
     "SoftEvictionWithoutNotice": ("Delete", _WARNING),
     "GangGoesAsAWhole": ("Hint", _NORMAL),
     "GangTooLarge": ("Hint", _WARNING),

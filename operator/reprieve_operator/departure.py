@@ -83,6 +83,12 @@ class Departure:
         self._is_asked = True
         return resync
 
+    async def finish(self, pod: Pod, state: Eviction) -> Pod:
+        """Write the last state of a pod that ended by itself; of one that failed, what its replacement inherits before."""
+        if ending.is_inherited(state, has_failed=observe.has_failed(pod)):
+            await self._record(pod, state)
+        return await self._tools.effects.write_finished(pod, state)
+
     async def _way(self, pod: Pod, state: Eviction) -> Way:
         settings = self._tools.policy.current
         job = await self._tools.jobs.look(pod) if ending.concerns_its_job(state, settings) else None

@@ -138,6 +138,13 @@ class Effects:
         """Give a mark in another dialect our label; the watch takes it from there."""
         await self._patch(metadata, {"metadata": {"labels": {keys.SOFT_EVICTION: mark.MARKED}}})
 
+    async def take_label(self, metadata: VersionedMeta) -> None:
+        """Take our label away, and a state that cannot be read."""
+        body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: None}}}
+        if observe.state_of(metadata) is None:
+            body["metadata"]["annotations"] = {keys.EVICTION: None}
+        await self._patch(metadata, body)
+
     async def release_gate(self, metadata: VersionedMeta, other_gates: Sequence[str] | None) -> None:
         """Take our gate and its label from a pod, and leave the gates of others; `None`: the gate is gone already."""
         body: Body = {"metadata": {"labels": {keys.GANG_GATE_LABEL: None}}}
@@ -188,8 +195,12 @@ class Effects:
         """Make one write, if this replica may, and count what came of it."""
         try:
             async with self._calls:
-                self._election.check()
-                result = await call()
+                # A call under way as the lease ends is given up: the next leader may be writing already.
+                async with asyncio.timeout(self._election.check()):
+                    result = await call()
+        except TimeoutError as error:
+            self._metrics.api_calls.labels(verb, "unreachable").inc()
+            raise ApiError(0, "LeaseOver", "not answered for as long as the lease was certain") from error
         except ApiError as error:
             self._metrics.api_calls.labels(verb, str(error.status or "unreachable")).inc()
             raise

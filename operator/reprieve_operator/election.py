@@ -51,10 +51,13 @@ class Election:
         renewed = self._renewed_at
         return renewed is not None and renewed.age(self._clock) < self._settings.renew_deadline_seconds
 
-    def check(self) -> None:
-        """Raise `NotLeading` unless this replica leads; asked before every effect."""
-        if not self.is_leading:
+    def check(self) -> float:
+        """Return the seconds for which this replica certainly leads, as asked before every effect; raises `NotLeading`."""
+        renewed = self._renewed_at
+        left = 0.0 if renewed is None else self._settings.renew_deadline_seconds - renewed.age(self._clock)
+        if left <= 0:
             raise NotLeading
+        return left
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Compete until cancelled; `lead` runs while the lease is held, and is cancelled when it is lost."""

@@ -183,14 +183,14 @@ class Keeper:
 
     async def _follow(self, pod: Pod, decision: Decision, *, begins: bool) -> float:
         """Perform what was decided; only what is written is announced and counted."""
-        state, effects = decision.eviction, self._tools.effects
+        state = decision.eviction
         if state.phase is Phase.TERMINATING:
             return await self._departure.proceed(pod, decision)
         if state.phase in (Phase.CANCELLED, Phase.SPARED):
             self.see(await self._write_cancelled(pod, state))
             await self._workload.take_back(pod, state)
         elif state.phase is Phase.FINISHED:
-            self.see(await effects.write_finished(pod, state))
+            self.see(await self._departure.finish(pod, state))
         else:
             try:
                 await self._write_waiting(pod, state, begins=begins)

@@ -21,7 +21,8 @@ from .pods import Pod, VersionedMeta
 
 _DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own default; the API server fills it in."""
-_ENDED = ("Succeeded", "Failed")
+_FAILED = "Failed"
+_ENDED = ("Succeeded", _FAILED)
 _JOINING = (Source.GANG, eviction.Phase.REQUESTED)
 
 
@@ -41,6 +42,17 @@ def is_requested(metadata: VersionedMeta) -> bool:
     labels = labels_of(metadata)
     label = labels.get(keys.SOFT_EVICTION)
     return label == mark.REQUESTED or (label == mark.MARKED and mark.is_marked(labels, annotations_of(metadata)))
+
+
+def is_left_over(metadata: VersionedMeta) -> bool:
+    """True where our label says something that nothing else on the pod bears out: nobody would ever take it away.
+
+    A state that was removed or cannot be read; a mark in another dialect that was taken back before it was seen.
+    """
+    label, state = labels_of(metadata).get(keys.SOFT_EVICTION), state_of(metadata)
+    if label is None or is_alive(state) or is_requested(metadata):
+        return False
+    return state is None or label == mark.MARKED
 
 
 def begin(pod: Pod, now: datetime) -> Eviction | None:
@@ -149,6 +161,11 @@ def request_of(pod: Pod, state: Eviction, settings: PolicySettings, policy: Name
 def has_ended(pod: Pod) -> bool:
     """True where the pod has succeeded or failed."""
     return pod.status.phase in _ENDED
+
+
+def has_failed(pod: Pod) -> bool:
+    """True where it has ended, and not because it was finished."""
+    return pod.status.phase == _FAILED
 
 
 def have_containers_ended(pod: Pod) -> bool:

@@ -64,6 +64,10 @@ class Sweep:
         elif metadata.deletionTimestamp is not None:
             if observe.has_cleanup_finalizer(metadata):
                 await self._effects.let_go(metadata)
+        elif observe.is_left_over(metadata):
+            await self._effects.take_label(metadata)
+            note = "our label said what no mark and no state bears out: it was taken away, and the pod stays"
+            self._announcer.announce(Regarding.pod(metadata), "SoftEvictionLeftOver", note)
         elif keys.SOFT_EVICTION not in labels_of(metadata):
             await self._label(metadata, unreadable)
 

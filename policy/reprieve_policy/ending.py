@@ -66,6 +66,15 @@ def decide(eviction: Eviction, job: Job | None, settings: PolicySettings, now: d
     return Way.EVICT if settings.end_with == EVICT else Way.DELETE
 
 
+def is_inherited(eviction: Eviction, *, has_failed: bool) -> bool:
+    """True where a pod that ended by itself leaves its replacement what a deleted one would.
+
+    With exit code 0 it is finished, and nothing replaces it. One that was told and failed before its DELETE went because
+    it was told.
+    """
+    return has_failed and eviction.hinted_at is not None
+
+
 def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
     """Return when nothing stands in the way any longer."""
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)

@@ -177,13 +177,31 @@ def test_an_unreadable_mark_evicts_nobody_and_is_said_once(cluster: ClusterHandl
     assert "deletionTimestamp" not in pod["metadata"]
 
 
+LEFT_OVER: dict[str, dict[str, Any]] = {
+    "a phase without a state": {"labels": {"reprieve.dev/soft-eviction": "saved"}},
+    "a phase whose state cannot be read": {
+        "labels": {"reprieve.dev/soft-eviction": "hinted"},
+        "annotations": {"reprieve.dev/eviction": "{"},
+    },
+    "our label for a mark that was taken back": {"labels": {"reprieve.dev/soft-eviction": "marked"}},
+}
+
+
 @pytest.mark.usefixtures("operator")
-def test_a_phase_that_somebody_left_as_a_label_is_no_mark(cluster: ClusterHandle, namespace: str) -> None:
-    cluster.create_pod(namespace, "left", labels={"reprieve.dev/soft-eviction": "saved"})
-    cluster.create_pod(namespace, "witness")
-    cluster.mark(namespace, "witness")
-    cluster.wait_gone(namespace, "witness")
-    assert cluster.audit(namespace, "left") == []
+@pytest.mark.parametrize("metadata", LEFT_OVER.values(), ids=LEFT_OVER)
+def test_a_label_that_nothing_bears_out_evicts_nobody_and_is_taken_away(
+    cluster: ClusterHandle, namespace: str, metadata: dict[str, Any]
+) -> None:
+    cluster.create_pod(namespace, "left", **metadata)
+    wait_for("Event", lambda: "SoftEvictionLeftOver" in cluster.event_reasons(namespace, "left"))
+    left = cluster.pod(namespace, "left")
+    assert left is not None
+    assert "deletionTimestamp" not in left["metadata"]
+    assert "reprieve.dev/soft-eviction" not in left["metadata"].get("labels", {})
+    assert "reprieve.dev/eviction" not in left["metadata"].get("annotations", {})
+    assert [entry.what for entry in cluster.audit(namespace, "left")] == ["patch"]
+    cluster.mark(namespace, "left")
+    cluster.wait_gone(namespace, "left")
 
 
 @pytest.mark.usefixtures("operator")

@@ -9,7 +9,7 @@ from reprieve_policy.ending import Job, Way
 from reprieve_policy.eviction import Outcome
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.suspension import Standing
-from reprieve_testing.builders import after, an_eviction
+from reprieve_testing.builders import EvictionBuilder, after, an_eviction
 
 EVICTS = PolicySettings(end_with="evict", ceiling_seconds=600)
 SUSPENDS = PolicySettings(suspend_jobs=True, end_with="evict", ceiling_seconds=600)
@@ -69,3 +69,19 @@ CASES = {
 def test_a_victim_is_ended(case: Case) -> None:
     victim = an_eviction().ended(case.outcome).build()
     assert ending.decide(victim, case.job, case.settings, after(case.seconds)) is case.want
+
+
+INHERITED = {
+    "one that finished has no replacement": (an_eviction().hinted(deadline=after(60)), False, False),
+    "one that was told and failed leaves what a deleted one would": (
+        an_eviction().hinted(deadline=after(60)),
+        True,
+        True,
+    ),
+    "one that failed before it was told has failed by itself": (an_eviction(), True, False),
+}
+
+
+@pytest.mark.parametrize(("victim", "has_failed", "want"), INHERITED.values(), ids=INHERITED)
+def test_of_a_pod_that_ended_by_itself(victim: EvictionBuilder, has_failed: bool, want: bool) -> None:  # noqa: FBT001 - a table's
+    assert ending.is_inherited(victim.build(), has_failed=has_failed) is want

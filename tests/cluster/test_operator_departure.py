@@ -1,0 +1,159 @@
+"""From the DELETE on: what holds a victim, for how long, and what it leaves, however it ended."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reprieve_testing.cluster import CONTROLLER, ClusterHandle, Program, wait_for
+from reprieve_testing.workload import HINT, Workload
+
+pytestmark = pytest.mark.cluster
+
+HTTP = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
+CEILING_SECONDS = 2
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: ClusterHandle) -> Iterator[Program]:
+    """One that holds its victims, for a moment."""
+    cluster.set_policy()
+    program = cluster.start_operator(
+        cleanup_finalizer=True, cleanup_ceiling_seconds=CEILING_SECONDS, resync_interval_seconds=0.5
+    )
+    program.wait_leading()
+    yield program
+    assert program.stop() == 0
+
+
+@pytest.fixture
+def namespace(cluster: ClusterHandle, operator: Program) -> Iterator[str]:
+    assert operator.process.poll() is None
+    with cluster.namespace("departure") as name:
+        yield name
+
+
+def start_job(cluster: ClusterHandle, namespace: str, **annotations: str) -> Any:
+    """Create a Job of one pod and return that once it runs."""
+    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+    said = {f"reprieve.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    template = {"metadata": {"annotations": said}, "spec": spec}
+    metadata = {"name": "train", "namespace": namespace}
+    cluster.kubectl.apply(
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+    )
+
+    def running() -> Any:
+        pods = cluster.kubectl.get("pods", "-n", namespace, "-l", "job-name=train")["items"]
+        return next((pod for pod in pods if pod["status"].get("podIP")), None)
+
+    return wait_for("the Job's pod", running, 60)
+
+
+def ledger_of(cluster: ClusterHandle, namespace: str) -> Any:
+    annotations = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"].get("annotations", {})
+    return json.loads(annotations["reprieve.dev/ledger"]) if "reprieve.dev/ledger" in annotations else None
+
+
+def notes(cluster: ClusterHandle, namespace: str, reason: str) -> list[str]:
+    items = cluster.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
+    return [item["note"] for item in items if (item["reportingController"], item["reason"]) == (CONTROLLER, reason)]
+
+
+def end_with(cluster: ClusterHandle, namespace: str, name: str, phase: str) -> None:
+    """Let a simulated pod end by itself."""
+    patch = json.dumps({"status": {"phase": phase}})
+    cluster.kubectl.read("patch", "pod", name, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def a_pod_that_nobody_ends(cluster: ClusterHandle, namespace: str, name: str) -> None:
+    """Create a pod whose node has no kubelet, and say in its place that it runs."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": {"reprieve.dev/checkpoint-hint": "annotation:"},
+        },
+        "spec": {"nodeName": "nowhere", "containers": [{"name": "main", "image": "none"}]},
+    }
+    cluster.kubectl.read("create", "-f", "-", stdin=json.dumps(pod))
+    running = {
+        "name": "main",
+        "image": "none",
+        "imageID": "",
+        "ready": True,
+        "restartCount": 0,
+        "state": {"running": {}},
+    }
+    patch = json.dumps({"status": {"phase": "Running", "containerStatuses": [running]}})
+    cluster.kubectl.read("patch", "pod", name, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def test_our_own_finalizer_does_not_outlive_its_ceiling(cluster: ClusterHandle, namespace: str) -> None:
+    a_pod_that_nobody_ends(cluster, namespace, "hangs")
+    cluster.mark(namespace, "hangs")
+    hinted = cluster.wait_phase(namespace, "hangs", "hinted")
+    assert hinted["metadata"]["finalizers"] == ["reprieve.dev/cleanup"]
+    request = json.loads(hinted["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])
+    answer = json.dumps({"state": "saved", "id": request["id"]})
+    cluster.annotate(namespace, "hangs", f"reprieve.dev/checkpoint-answer={answer}")
+    wait_for("Event", lambda: "CleanupCeilingReached" in cluster.event_reasons(namespace, "hangs"), 60)
+    wait_for("let go", lambda: not (cluster.pod(namespace, "hangs") or {"metadata": {}})["metadata"].get("finalizers"))
+    assert cluster.event_reasons(namespace, "hangs").count("CleanupCeilingReached") == 1
+    cluster.kubectl.read("delete", "pod", "hangs", "-n", namespace, "--grace-period=0", "--force")
+
+
+def test_our_own_finalizer_does_not_keep_a_namespace(cluster: ClusterHandle, namespace: str) -> None:
+    pods = [cluster.create_pod(namespace, f"held-{number}", annotations=HTTP) for number in range(3)]
+    for pod in pods:
+        cluster.mark(namespace, pod["metadata"]["name"])
+        held = cluster.wait_phase(namespace, pod["metadata"]["name"], "hinted")
+        assert held["metadata"]["finalizers"] == ["reprieve.dev/cleanup"]
+    cluster.kubectl.read("delete", "namespace", namespace, "--wait=false")
+    wait_for("the namespace is gone", lambda: cluster.kubectl.find("namespace", namespace) is None, 60)
+    cluster.kubectl.read("create", "namespace", namespace)
+
+
+def test_other_cleaners_are_named_once_a_minute_at_most(cluster: ClusterHandle, namespace: str) -> None:
+    cluster.create_pod(namespace, "held", finalizers=["example.com/disk", "example.com/network"])
+    cluster.mark(namespace, "held")
+    wait_for("Event", lambda: notes(cluster, namespace, "WaitingForFinalizers"))
+    # As long again as it took the first to be said, and several looks at it.
+    cluster.create_pod(namespace, "witness", finalizers=["example.com/other"])
+    cluster.mark(namespace, "witness")
+    wait_for("Event", lambda: "WaitingForFinalizers" in cluster.event_reasons(namespace, "witness"))
+    assert cluster.event_reasons(namespace, "held").count("WaitingForFinalizers") == 1
+    (said,) = [note for note in notes(cluster, namespace, "WaitingForFinalizers") if "disk" in note]
+    assert '"example.com/disk", "example.com/network"' in said
+
+
+def test_one_that_is_not_to_be_requeued_leaves_nothing(cluster: ClusterHandle, namespace: str) -> None:
+    pod = start_job(cluster, namespace, requeue="never")
+    cluster.mark(namespace, pod["metadata"]["name"])
+    cluster.wait_gone(namespace, pod["metadata"]["name"])
+    assert ledger_of(cluster, namespace) is None
+
+
+def test_one_that_fails_after_it_was_told_leaves_what_a_deleted_one_would(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    pod = start_job(cluster, namespace, checkpoint_hint=HINT)
+    with Workload(pod["status"]["podIP"]):
+        cluster.mark(namespace, pod["metadata"]["name"])
+        cluster.wait_phase(namespace, pod["metadata"]["name"], "checkpointing")
+        end_with(cluster, namespace, pod["metadata"]["name"], "Failed")
+        cluster.wait_phase(namespace, pod["metadata"]["name"], "finished")
+    assert ledger_of(cluster, namespace)["slots"][""]["count"] == 1
+
+
+def test_one_that_finishes_after_it_was_told_leaves_nothing(cluster: ClusterHandle, namespace: str) -> None:
+    pod = start_job(cluster, namespace, checkpoint_hint=HINT)
+    with Workload(pod["status"]["podIP"]):
+        cluster.mark(namespace, pod["metadata"]["name"])
+        cluster.wait_phase(namespace, pod["metadata"]["name"], "checkpointing")
+        end_with(cluster, namespace, pod["metadata"]["name"], "Succeeded")
+        cluster.wait_phase(namespace, pod["metadata"]["name"], "finished")
+    assert ledger_of(cluster, namespace) is None
