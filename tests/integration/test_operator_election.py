@@ -11,10 +11,15 @@ import msgspec
 import pytest
 
 from reprieve_operator.clock import Clock
+from reprieve_operator.effects import Effects
 from reprieve_operator.election import Election, NotLeading
+from reprieve_operator.metrics import Metrics
+from reprieve_operator.pods import Pod
 from reprieve_operator.settings import OperatorSettings
+from reprieve_policy.eviction import Outcome
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.lease import Lease
+from reprieve_testing.builders import an_eviction
 
 SETTINGS = OperatorSettings(identity="a", retry_period_seconds=0.01)
 PAST_DEADLINE = SETTINGS.renew_deadline_seconds + 1
@@ -149,6 +154,27 @@ async def test_a_leader_that_wakes_after_its_lease_may_not_act(replica: Replica,
     replica.wall += wall
     with pytest.raises(NotLeading):
         replica.election.check()
+
+
+class _Silent:
+    """An API server that takes a request and never answers."""
+
+    async def delete(self, path: str, body: object) -> None:
+        del path, body
+        await asyncio.Event().wait()
+
+
+async def test_a_write_under_way_as_the_lease_ends_is_given_up(leases: Leases, replica: Replica) -> None:
+    await replica.leads()
+    leases.gate.clear()
+    async with asyncio.timeout(5):
+        await leases.is_waiting.wait()
+    replica.advance(SETTINGS.renew_deadline_seconds - 0.05)
+    effects = Effects(cast("Api", _Silent()), replica.election, Metrics(), Clock())
+    state = an_eviction().ended(Outcome.SKIPPED).build()
+    async with asyncio.timeout(5):
+        with pytest.raises(ApiError, match="LeaseOver"):
+            await effects.delete(Pod(), state)
 
 
 async def test_a_lease_that_is_renewed_too_late_ends_the_term_and_begins_another(
