@@ -13,9 +13,9 @@ from reprieve_operator.dialogue import Knowledge
 from reprieve_operator.line import Heard
 from reprieve_operator.pods import Pod
 from reprieve_operator.targets import HttpTarget
-from reprieve_policy import keys
+from reprieve_policy import eviction, keys
 from reprieve_policy.checkpoint import FileHint, GrpcHint, HttpHint, SignalHint
-from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
+from reprieve_policy.eviction import Checkpoint, Eviction, Outcome, Phase, Source
 from reprieve_policy.life_table import TABLE
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.preemption_class import ClassSet
@@ -217,6 +217,16 @@ def test_an_eviction_begins_where_somebody_asks(label: str, annotations: dict[st
     marked = pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": annotations})
     begun = observe.begin(marked, NOW)
     assert (begun and begun.source) == want
+
+
+def test_what_was_saved_before_an_eviction_that_was_taken_back_is_not_lost_with_the_next() -> None:
+    saved = Checkpoint(saved_at=NOW, step=7, path="/ckpt/7")
+    before = an_eviction(phase=Phase.CANCELLED, outcome=Outcome.CANCELLED, checkpoint=saved)
+    annotations = {keys.EVICTION: eviction.render(before)}
+    marked = pod(metadata={"labels": {keys.SOFT_EVICTION: "requested"}, "annotations": annotations})
+    begun = observe.begin(marked, NOW)
+    assert begun is not None
+    assert (begun.phase, begun.outcome, begun.checkpoint) == (Phase.REQUESTED, None, saved)
 
 
 ENDED = {

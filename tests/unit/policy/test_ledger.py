@@ -126,6 +126,14 @@ def test_a_newer_checkpoint_replaces_the_earlier_one() -> None:
     assert known["0"].checkpoint == newer
 
 
+def test_an_owner_saved_last_when_any_of_its_pods_did() -> None:
+    known = record({}, "0", evicted(1, SAVED))
+    known = record(known, "1", evicted(2, replace(SAVED, saved_at=after(30))))
+    known = record(known, "2", evicted(3))
+    assert ledger.last_saved_at(known) == SAVED.saved_at
+    assert ledger.last_saved_at(record({}, "0", evicted(1))) is None
+
+
 def test_slots_do_not_touch_each_other() -> None:
     known = record(record({}, "0", evicted(1)), "1", evicted(2))
     assert {slot: entry.preempted_count for slot, entry in known.items()} == {"0": 1, "1": 1}
