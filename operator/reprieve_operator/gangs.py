@@ -34,6 +34,8 @@ _PAGE = 50
 _LISTS_AT_ONCE = 4
 _TOO_LARGE_SECONDS = 60.0
 """A gang that is too large is not counted again within it, however many of its pods are marked."""
+_TAKING_BACK_SECONDS = 10.0
+"""A pod that cannot be written holds up a new mark no longer."""
 _NOT_SERVED = (403, 404)
 
 _Key = tuple[str, str]
@@ -82,7 +84,7 @@ class Gangs:
                 return known
             if known is not None and known.is_cancelled:
                 # Without this, a mark that is set again at once would be taken for part of what is being taken back.
-                await known.wait_over()
+                await known.wait_over(_TAKING_BACK_SECONDS)
             if mode is Mode.AS_ITS_GROUP_SAYS and not state.gang:
                 mode = await self._ask_group(key[0], found.name)
             return await self._call_roll(key, found, pod, state) if mode is not Mode.SINGLE else None
@@ -131,11 +133,13 @@ class Gangs:
         return disruption.read_mode(group.spec.disruptionMode)
 
     async def _call_roll(self, key: _Key, gang: Gang, pod: Pod, state: Eviction) -> Muster | None:
-        if self._too_large.get(key, 0.0) > self._tools.clock.monotonic():
+        now = self._tools.clock.monotonic()
+        self._too_large = {known: until for known, until in self._too_large.items() if until > now}
+        if key in self._too_large:
             return None
         pods = await self._find(gang, key)
         if pods is None:
-            self._too_large[key] = self._tools.clock.monotonic() + _TOO_LARGE_SECONDS
+            self._too_large[key] = now + _TOO_LARGE_SECONDS
             note = f'gang "{key[1]}" has more than {disruption.MAX_MEMBERS} pods, so only this one goes'
             self._announcer.announce(Regarding.pod(pod.metadata), "GangTooLarge", note)
             return None

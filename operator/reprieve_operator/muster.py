@@ -4,6 +4,7 @@ Nothing is known here that a look at the gang's pods would not tell again.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 
 from reprieve_policy import disruption
@@ -42,9 +43,11 @@ class Muster:
         """True where nobody is part of it."""
         return not self._wakers
 
-    async def wait_over(self) -> None:
-        """Wait until nobody is part of it."""
-        await self._over.wait()
+    async def wait_over(self, seconds: float) -> None:
+        """Wait until nobody is part of it, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
 
     def may_go(self, uid: str) -> bool:
         """True where all others have answered, or are not to be waited for."""
