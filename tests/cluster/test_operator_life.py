@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reprieve_testing import grpc_example
 from reprieve_testing.cluster import ClusterHandle, Program, wait_for
 from reprieve_testing.workload import HINT, Workload
 
@@ -260,3 +262,16 @@ def _in_state(cluster: ClusterHandle, namespace: str, name: str, phase: str) -> 
 def _running_pod_of(cluster: ClusterHandle, namespace: str, job: str) -> Any:
     pods = cluster.kubectl.get("pods", "-n", namespace, "-l", f"job-name={job}")["items"]
     return next((pod for pod in pods if pod["status"].get("podIP")), None)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_workload_that_speaks_grpc_is_asked_and_has_saved(
+    cluster: ClusterHandle, namespace: str, tmp_path: Path
+) -> None:
+    annotations = {"reprieve.dev/checkpoint-hint": "grpc://:9000"}
+    pod = cluster.create_pod(namespace, "grpc", annotations=annotations, finalizers=["example.com/other"])
+    with grpc_example.training(tmp_path, address(pod), 9000):
+        cluster.mark(namespace, "grpc")
+        ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "grpc"), 60)
+    assert state(ended)["outcome"] == "saved"
+    assert state(ended)["checkpoint"]["path"] == str(tmp_path / "training-0.json")

@@ -3,24 +3,19 @@
 import asyncio
 import ipaddress
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
-import stubs
 from reprieve_operator.grpc_line import GrpcLine
 from reprieve_operator.line import Heard, Reply
 from reprieve_operator.targets import GrpcTarget
 from reprieve_policy.contract import AnswerState, Request
-from reprieve_testing.manifests import EXAMPLES
+from reprieve_testing import grpc_example
 
 LINE = GrpcLine()
 SECONDS = 60.0
@@ -35,26 +30,6 @@ REQUEST = Request(
 )
 
 
-@pytest.fixture
-def training(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], GrpcTarget, Path]]:
-    stubs.compile_into(f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}")
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    here = {"POD_IP": "127.0.0.1", "PORT": str(port), "CHECKPOINTS": str(tmp_path), "POD_NAME": "training-0"}
-    process = subprocess.Popen(
-        [sys.executable, EXAMPLES / "grpc" / "train.py"],
-        env={**os.environ, **here, "PYTHONPATH": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process, GrpcTarget(ipaddress.ip_address("127.0.0.1"), port), tmp_path / "training-0.json"
-    finally:
-        process.kill()
-        process.communicate()
-
-
 async def until(call: Callable[[], Awaitable[Reply]], holds: Callable[[Reply], bool]) -> Reply:
     async with asyncio.timeout(SECONDS):
         while not holds(reply := await call()):  # noqa: ASYNC110 - a workload tells no event
@@ -66,10 +41,15 @@ def has_saved(reply: Reply) -> bool:
     return reply.answer is not None and reply.answer.state is AnswerState.SAVED
 
 
-async def test_it_saves_when_it_is_asked_goes_on_and_ends_unfinished(
-    training: tuple[subprocess.Popen[str], GrpcTarget, Path],
-) -> None:
-    process, target, checkpoint = training
+async def test_it_saves_when_it_is_asked_goes_on_and_ends_unfinished(tmp_path: Path) -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    with grpc_example.training(tmp_path, "127.0.0.1", port) as process:
+        await _tell_story(process, GrpcTarget(ipaddress.ip_address("127.0.0.1"), port), tmp_path / "training-0.json")
+
+
+async def _tell_story(process: "subprocess.Popen[str]", target: GrpcTarget, checkpoint: Path) -> None:
     before = await until(lambda: LINE.look(target, "u-1", 5), lambda reply: reply.heard is not Heard.NOT_RECEIVED)
     assert before.heard is Heard.UNKNOWN_THERE
     asked = await LINE.ask(target, REQUEST, 5)
@@ -78,7 +58,7 @@ async def test_it_saves_when_it_is_asked_goes_on_and_ends_unfinished(
     saved = (await until(lambda: LINE.look(target, "u-1", 5), has_saved)).answer
     assert saved is not None
     assert saved.path == str(checkpoint)
-    assert json.loads(checkpoint.read_text()) == {"step": saved.step}
+    assert json.loads(await asyncio.to_thread(checkpoint.read_text)) == {"step": saved.step}
     assert (await LINE.ask(target, replace(REQUEST, attempt=2), 5)).answer == saved, "the same id is the same request"
     assert (await LINE.look(target, "u-2", 5)).heard is Heard.UNKNOWN_THERE
     assert process.poll() is None, "it waits for the deletion"
