@@ -48,6 +48,7 @@ class Departure:
         self._ending = Ending(tools)
         self._evicting = Evicting(tools)
         self._is_recorded = False
+        self._is_preserved = False
         self._is_asked = False
         self._waits_for_job = False
         self._ways: dict[Way, Callable[[Pod, Eviction], Awaitable[float | None]]] = {
@@ -77,6 +78,8 @@ class Departure:
         way = await self._way(pod, state)
         await self._record(pod, state)
         pod = await self._write_end(pod, decision, way)
+        # After the decision is written: of one that somebody deletes before, nothing is kept, so it does not come back.
+        await self._preserve(pod, state)
         pause = await self._ways[way](pod, state)
         if pause is not None:
             return min(pause, resync)
@@ -88,6 +91,10 @@ class Departure:
         if ending.is_inherited(state, has_failed=observe.has_failed(pod)):
             await self._record(pod, state)
         return await self._tools.effects.write_finished(pod, state)
+
+    def vanished(self, uid: str, last: Pod | None) -> None:
+        """Take note that the victim is gone, as it was seen last."""
+        self._tools.requeuer.vanished(uid, has_finished=last is not None and observe.has_finished(last))
 
     async def _way(self, pod: Pod, state: Eviction) -> Way:
         settings = self._tools.policy.current
@@ -161,14 +168,32 @@ class Departure:
         return pause
 
     async def _record(self, pod: Pod, state: Eviction) -> None:
-        plan = observe.plan_of(pod, self._tools.policy.current)
-        if self._is_recorded or plan.requeue is checkpoint.Requeue.NEVER:
+        """Leave on the pod's owner what its replacement inherits."""
+        if self._is_recorded or not self._may_return(pod):
             return
         try:
             await self._tools.ledger.record(pod, state, self._tools.clock.now())
         except ApiError as error:
-            # A right that we lack comes with no retry: what is inherited is lost, but the victim must go.
-            if error.status not in HOPELESS:
-                raise
-            _log.error("ledger not written", extra={"pod": pod.metadata.key, "error": str(error)})
+            _resign("ledger not written", pod, error)
         self._is_recorded = True
+
+    async def _preserve(self, pod: Pod, state: Eviction) -> None:
+        """Keep what will take the place of a pod without an owner."""
+        if self._is_preserved or not self._may_return(pod):
+            return
+        try:
+            await self._tools.requeuer.preserve(pod, state)
+        except ApiError as error:
+            _resign("bare pod not kept", pod, error)
+            self._tools.announcer.announce(Regarding.pod(pod.metadata), *story.not_requeued(error.message))
+        self._is_preserved = True
+
+    def _may_return(self, pod: Pod) -> bool:
+        return observe.plan_of(pod, self._tools.policy.current).requeue is not checkpoint.Requeue.NEVER
+
+
+def _resign(what: str, pod: Pod, error: ApiError) -> None:
+    """Go on where asking once more will not help: what is inherited is lost, but the victim must go."""
+    if error.status not in HOPELESS:
+        raise error
+    _log.error(what, extra={"pod": pod.metadata.key, "error": str(error)})

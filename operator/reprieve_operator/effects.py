@@ -167,6 +167,18 @@ class Effects:
             body["spec"] = {"suspend": suspend}
         await self._call("patch", lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
 
+    async def create(self, path: str, document: Mapping[str, object]) -> Body:
+        """Create an object and return it."""
+        return await self._call("create", lambda: self._api.post(path, document, Body))
+
+    async def remove(self, path: str) -> None:
+        """Delete an object of our own; that it is gone already is as good."""
+        try:
+            await self._call("delete", lambda: self._api.delete(path, {}))
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+
     async def write_conditions(self, path: str, metadata: VersionedMeta, conditions: list[Body]) -> None:
         """Replace the conditions of an object that nobody has changed meanwhile."""
         precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}

@@ -9,7 +9,7 @@ import logging
 import random
 from dataclasses import dataclass
 
-from reprieve_policy import checkpoint, life
+from reprieve_policy import life
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life import Decision
 from reprieve_policy.life_table import TERMINAL
@@ -116,9 +116,9 @@ class Keeper:
 
     async def _turn(self) -> float:
         """Do what is to be done now; return the seconds until the next turn, should nothing happen before."""
-        pod = await self._observe()
+        last, pod = self._pod, await self._observe()
         if pod is None:
-            return self._vanished()
+            return self._vanished(last)
         state, begins = self._state(pod)
         if state is None or state.phase in TERMINAL:
             self._is_done = True
@@ -245,15 +245,17 @@ class Keeper:
         self._tools.tally.moved(pod, decision)
         self._gang.moved(pod, decision.eviction)
 
-    def _vanished(self) -> float:
+    def _vanished(self, pod: Pod | None) -> float:
+        """Tell the end of a victim that is gone; `pod` is what was seen of it last."""
         self._is_done = True
-        if self._last is not None:
-            gone = life.Seen(is_gone=True)
+        self._departure.vanished(self.victim.uid, pod)
+        if self._last is not None and pod is not None:
             settings = self._tools.policy.current
-            plan = checkpoint.read_leniently({}, settings)
+            plan = observe.plan_of(pod, settings)
+            gone = life.Seen(is_gone=True, is_replaced=observe.is_replaced(pod, self._last, plan))
             decision = life.decide(self._last, gone, plan, settings, self._tools.clock.now())
-            about = Regarding("Pod", self.victim.namespace, self.victim.name, self.victim.uid)
-            self._tools.announcer.announce(about, *story.completed(decision.eviction))
+            self._written(pod, decision)
+            self._tools.announcer.announce(Regarding.pod(pod.metadata), *story.completed(decision.eviction))
         return 0.0
 
     def _recover(self, error: ApiError) -> float:

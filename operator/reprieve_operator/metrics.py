@@ -69,6 +69,12 @@ class Metrics:
         self.cancellations = Counter(
             "reprieve_preemption_cancellations", "Marks taken back in time", registry=self.registry
         )
+        self.requeues = Counter(
+            "reprieve_preemption_victim_requeue",
+            "Victims in whose place another pod is made, by their owner or by Reprieve",
+            ["namespace", "by"],
+            registry=self.registry,
+        )
         self.api_calls = Counter(
             "reprieve_api_calls",
             "Calls to the API server about victims, by what came of them",

@@ -3,16 +3,16 @@
 from dataclasses import replace
 from datetime import datetime
 
-from reprieve_policy import checkpoint, contract, eviction, gang, keys, life, life_table, mark, timestamp
+from reprieve_policy import checkpoint, contract, eviction, gang, keys, life, life_table, mark, owners, timestamp
 from reprieve_policy import facts as known
-from reprieve_policy.checkpoint import Plan, Strategy
+from reprieve_policy.checkpoint import Plan, Requeue, Strategy
 from reprieve_policy.contract import Answer
 from reprieve_policy.disruption import Member
-from reprieve_policy.eviction import Eviction, Source
+from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
 from reprieve_policy.facts import Facts
 from reprieve_policy.gang import Gang
 from reprieve_policy.namespace import NamespacePolicy
-from reprieve_policy.objects import Container, PodView, Spec, annotations_of, labels_of
+from reprieve_policy.objects import Container, PodView, Spec, annotations_of, controller_of, labels_of
 from reprieve_policy.reprieve import Reprieve
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Violation, annotation_path
@@ -174,6 +174,21 @@ def have_containers_ended(pod: Pod) -> bool:
     if has_ended(pod) or (pod.status.phase == "Pending" and not pod.spec.nodeName):
         return True
     return bool(states) and all(state is not None and state.terminated is not None for state in states)
+
+
+def has_finished(pod: Pod) -> bool:
+    """True where every container has ended with 0, and none would be started again: the work was done, not interrupted."""
+    states = [status.state for status in pod.status.containerStatuses or ()]
+    ended = [state.terminated for state in states if state is not None and state.terminated is not None]
+    is_over = bool(ended) and len(ended) == len(states)
+    return is_over and pod.spec.restartPolicy != "Always" and not any(found.exitCode for found in ended)
+
+
+def is_replaced(pod: Pod, state: Eviction, plan: Plan) -> bool:
+    """True where the owner of a pod that went because of us makes another in its place, which inherits."""
+    is_ours = state.phase is Phase.TERMINATING and state.outcome is not Outcome.OVERTAKEN
+    has_heir = owners.owner_of(controller_of(pod.metadata)) is not None
+    return is_ours and has_heir and plan.requeue is not Requeue.NEVER and not has_finished(pod)
 
 
 def has_disruption_target(pod: Pod) -> bool:

@@ -46,6 +46,7 @@ class PodSpec:
     hostNetwork: bool | None = None
     hostPID: bool | None = None
     shareProcessNamespace: bool | None = None
+    restartPolicy: str = "Always"
     nodeName: str = ""
     activeDeadlineSeconds: int | None = None
     containers: Sequence[Asking] | None = None
@@ -56,11 +57,18 @@ class PodSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Terminated:
+    """How a container ended."""
+
+    exitCode: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
-    """At most one is set; what it holds does not matter here."""
+    """At most one is set."""
 
     running: Mapping[str, object] | None = None
-    terminated: Mapping[str, object] | None = None
+    terminated: Terminated | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

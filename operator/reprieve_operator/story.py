@@ -77,6 +77,24 @@ def not_resumed() -> tuple[str, str]:
     return "JobNotResumed", "somebody else has suspended it since, or changed what was kept on it: theirs to resume"
 
 
+def requeued(count: str) -> tuple[str, str]:
+    """Return the Event of a bare pod that was made anew."""
+    return (
+        "SoftEvictionRequeued",
+        f"made anew in place of the pod that had to go; times preempted so far: {count}",
+    )
+
+
+def requeue_refused(why: str) -> tuple[str, str]:
+    """Return the Event of a bare pod that cannot be made anew now."""
+    return "SoftEvictionRequeueRefused", f"the pod is not made anew yet, and is tried again for a day: {why}"
+
+
+def not_requeued(why: str) -> tuple[str, str]:
+    """Return the Event of a bare pod that will not come back."""
+    return "SoftEvictionNotRequeued", f"the pod is not made anew: {why}"
+
+
 def waiting_for(finalizers: tuple[str, ...]) -> tuple[str, str]:
     """Return the Event of a victim whose containers have ended and that others hold."""
     names = ", ".join(quote(name) for name in finalizers)

@@ -36,6 +36,8 @@ class Tally:
                 self._announcer.announce(Regarding.pod(pod.metadata), *told, once=move.to is Phase.SPARED)
             if move.to in counters:
                 counters[move.to].inc()
+            if move.to is Phase.REQUEUED:
+                self._metrics.requeues.labels(pod.metadata.namespace or "", "owner").inc()
             if move.to is Phase.SAVED:
                 self._saved(state)
             if move.to in (Phase.REPRIEVED, Phase.SPARED) and state.refused_on is not None:

@@ -10,6 +10,7 @@ from typing import Any
 from reprieve_runtime.api import Api, ApiError
 
 from .announce import Announcer
+from .bare_store import BareStore
 from .clock import Clock
 from .effects import Effects
 from .election import Election, NotLeading
@@ -22,6 +23,7 @@ from .namespace_policies import NamespacePolicies
 from .owner_jobs import OwnerJobs
 from .pods import Pod
 from .policy_source import PolicySource
+from .requeuer import Requeuer
 from .resumer import Resumer
 from .settings import OperatorSettings
 from .sweep import Sweep
@@ -76,6 +78,7 @@ class Terms:
     async def _handle_victims(self, namespaces: NamespacePolicies) -> None:
         lines = Switchboard(lines_of(self._api))
         effects = Effects(self._api, self.election, self._metrics, self._clock)
+        requeuer = self._make_requeuer(effects)
         keepers = Keepers(
             Tools(
                 settings=self._settings,
@@ -85,6 +88,7 @@ class Terms:
                 effects=effects,
                 ledger=LedgerKeeper(effects),
                 jobs=OwnerJobs(self._api, effects, self._clock),
+                requeuer=requeuer,
                 lines=lines,
                 announcer=self._announcer,
                 tally=Tally(self._announcer, self._metrics, namespaces),
@@ -98,13 +102,27 @@ class Terms:
         resumer = Resumer(self._api, effects, self._announcer, self._clock, interval_seconds=seconds)
         self._keepers, self._gatekeeper, self._census = keepers, gatekeeper, census
         try:
-            async with _beside(self._announcer.run(), self._sweep(sweep), gatekeeper.run(), resumer.run()):
+            async with _beside(
+                self._announcer.run(), self._sweep(sweep), gatekeeper.run(), resumer.run(), requeuer.run()
+            ):
                 await self._watch(keepers)
         finally:
             await keepers.close()
             await lines.close()
             await self._announcer.drain(_DRAIN_SECONDS)
             self._keepers = self._gatekeeper = self._census = None
+
+    def _make_requeuer(self, effects: Effects) -> Requeuer:
+        return Requeuer(
+            self._api,
+            effects,
+            BareStore(self._api, effects, self._settings.namespace),
+            policy=self.policy,
+            announcer=self._announcer,
+            metrics=self._metrics,
+            clock=self._clock,
+            interval_seconds=self._settings.resync_interval_seconds,
+        )
 
     def _make_gatekeeper(self, effects: Effects) -> Gatekeeper:
         return Gatekeeper(

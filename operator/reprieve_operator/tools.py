@@ -9,6 +9,7 @@ from .ledgerkeeper import LedgerKeeper
 from .namespace_policies import NamespacePolicies
 from .owner_jobs import OwnerJobs
 from .policy_source import PolicySource
+from .requeuer import Requeuer
 from .settings import OperatorSettings
 from .switchboard import Switchboard
 from .tally import Tally
@@ -25,6 +26,7 @@ class Tools:
     effects: Effects
     ledger: LedgerKeeper
     jobs: OwnerJobs
+    requeuer: Requeuer
     lines: Switchboard
     announcer: Announcer
     tally: Tally

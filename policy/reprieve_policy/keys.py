@@ -62,6 +62,11 @@ PREEMPTED_COUNT = PREFIX + "preempted-count"
 FIRST_SUBMITTED_AT = PREFIX + "first-submitted-at"
 RESUME_FROM_CHECKPOINT = PREFIX + "resume-from-checkpoint"
 LAST_CHECKPOINT_AT = PREFIX + "last-checkpoint-at"
+# One that Reprieve made itself: the uid of the pod in whose place it is.
+REQUEUED_FROM = PREFIX + "requeued-from"
+
+# On the record of a bare pod that Reprieve will make anew (a ControllerRevision in its own namespace), the label: its namespace.
+BARE_POD = PREFIX + "bare-pod"
 
 # On the owner: the annotation holds what its next pod inherits, the label (`"true"`) lets a watch select such owners.
 LEDGER = PREFIX + "ledger"

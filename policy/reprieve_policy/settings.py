@@ -60,6 +60,8 @@ class PolicySettings:
     suspend_jobs: bool = False
     """A Job of which all pods must go is suspended instead, and resumed after the back-off."""
     suspended_job_backoff_seconds: int = 300
+    recreate_bare_pods: bool = False
+    """Victims that nobody replaces are made anew, in namespaces that gave the operator the right to."""
     unreachable_min_available: str = WARN
     """What a gang's minimum gets that its workload will never reach."""
     agent_image: str = "reprieve:0.1.0"
@@ -160,6 +162,7 @@ FIELDS: Mapping[str, Field] = {
     "endWith": Field("end_with", OneOf((DELETE, EVICT)).parse),
     "suspendJobs": Field("suspend_jobs", koordinator.parse_boolean),
     "suspendedJobBackoff": Field("suspended_job_backoff_seconds", _DURATION.parse),
+    "recreateBarePods": Field("recreate_bare_pods", koordinator.parse_boolean),
     "unreachableMinAvailable": Field("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
     "agentImage": Field("agent_image", _image_name),
     "gangGate": Field("gang_gate", koordinator.parse_boolean),

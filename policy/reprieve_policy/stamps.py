@@ -7,9 +7,11 @@ A variable is a reference to the annotation (the downward API), never a copy: a 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from . import checkpoint, keys, ledger, timestamp
+from . import checkpoint, keys, ledger, text, timestamp
+from .eviction import Checkpoint
 from .objects import PodView
 from .settings import PolicySettings
+from .value import WholeNumber
 from .verdict import Change, Entry
 
 ENVIRONMENT: Mapping[str, str] = {
@@ -19,6 +21,10 @@ ENVIRONMENT: Mapping[str, str] = {
     keys.LAST_CHECKPOINT_AT: "REPRIEVE_LAST_CHECKPOINT_AT",
 }
 """By annotation, the variable that says the same."""
+
+
+_UNNAMED = "true"
+_COUNT = WholeNumber(1, 2**31 - 1)
 
 
 class Variable(NamedTuple):
@@ -42,9 +48,27 @@ def build_stamps(entry: ledger.Entry) -> Mapping[str, str]:
         keys.FIRST_SUBMITTED_AT: timestamp.render(entry.first_submitted_at),
     }
     if entry.checkpoint is not None:
-        stamps[keys.RESUME_FROM_CHECKPOINT] = entry.checkpoint.path or "true"
+        stamps[keys.RESUME_FROM_CHECKPOINT] = entry.checkpoint.path or _UNNAMED
         stamps[keys.LAST_CHECKPOINT_AT] = timestamp.render(entry.checkpoint.saved_at)
     return stamps
+
+
+def read(annotations: Mapping[str, str]) -> ledger.Entry | None:
+    """Return what a replacement was told, `None` where it is none.
+
+    Whoever makes a pod may write it: it is information, and no decision is made by it.
+    """
+    count, first = _COUNT.parse(annotations.get(keys.PREEMPTED_COUNT, ""), ""), annotations.get(keys.FIRST_SUBMITTED_AT)
+    submitted_at = timestamp.parse(first)
+    if not isinstance(count, int) or submitted_at is None:
+        return None
+    saved_at, path = (
+        timestamp.parse(annotations.get(keys.LAST_CHECKPOINT_AT)),
+        annotations.get(keys.RESUME_FROM_CHECKPOINT),
+    )
+    named = path if path is not None and path != _UNNAMED and text.is_clean(path) else None
+    saved = None if saved_at is None or path is None else Checkpoint(saved_at=saved_at, path=named)
+    return ledger.Entry(preempted_count=count, first_submitted_at=submitted_at, eviction_ids=(), checkpoint=saved)
 
 
 def build_variables(

@@ -81,6 +81,8 @@ CALLS = {
         # election.py
         *at_home("coordination.k8s.io/leases", "create"),
         *at_home("coordination.k8s.io/leases", "get update", OPERATOR.lease_name),
+        # bare_store.py
+        *at_home("apps/controllerrevisions", "create get list delete"),
     },
 }
 
@@ -135,7 +137,12 @@ def test_rights_of_people_are_bound_to_nobody() -> None:
     assert bound == set(CALLS)
     for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
     asked = {"reprieve:cancel-soft-evictions", "reprieve:edit-policies", "reprieve:claim-non-preemptible"}
-    assert for_people == asked | {"reprieve:audit", "reprieve:claim-sensitive", "reprieve:send-signals"}
+    assert for_people == asked | {
+        "reprieve:audit",
+        "reprieve:claim-sensitive",
+        "reprieve:send-signals",
+        "reprieve-bare-pods",
+    }
 
 
 def test_who_grants_the_operator_signals_grants_it_nothing_else_and_in_one_namespace() -> None:

@@ -31,6 +31,7 @@ ALL = {
     "endWith": "evict",
     "suspendJobs": "true",
     "suspendedJobBackoff": "90s",
+    "recreateBarePods": "true",
     "unreachableMinAvailable": "refuse",
     "gangGate": "true",
     "gangGateTimeout": "1m",
@@ -59,6 +60,7 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         end_with="delete",
         suspend_jobs=False,
         suspended_job_backoff_seconds=300,
+        recreate_bare_pods=False,
         gang_gate=False,
         gang_gate_timeout_seconds=600,
     )
@@ -86,6 +88,7 @@ def test_every_field_can_be_set() -> None:
         end_with="evict",
         suspend_jobs=True,
         suspended_job_backoff_seconds=90,
+        recreate_bare_pods=True,
         unreachable_min_available="refuse",
         gang_gate=True,
         gang_gate_timeout_seconds=60,

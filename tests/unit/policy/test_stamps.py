@@ -78,3 +78,43 @@ def test_there_are_no_variables_where(annotations: dict[str, str]) -> None:
 def test_a_variable_refers_to_the_annotation_and_copies_nothing() -> None:
     reference = {"fieldRef": {"fieldPath": "metadata.annotations['reprieve.dev/preempted-count']"}}
     assert COUNT.document() == {"name": "REPRIEVE_PREEMPTED_COUNT", "valueFrom": reference}
+
+
+@pytest.mark.parametrize("checkpoint", [None, replace(SAVED, step=None), replace(SAVED, step=None, path=None)])
+def test_what_a_replacement_was_told_is_read_back(checkpoint: Checkpoint | None) -> None:
+    told = entry(checkpoint)
+    assert stamps.read(stamps.build_stamps(told)) == replace(told, eviction_ids=())
+
+
+GOOD = {keys.PREEMPTED_COUNT: "2", keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"}
+NO_STAMPS = {
+    "nothing": {},
+    "no count": {keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"},
+    "a count of none": {**GOOD, keys.PREEMPTED_COUNT: "0"},
+    "a count that nobody reaches": {**GOOD, keys.PREEMPTED_COUNT: "9" * 5000},
+    "a count in words": {**GOOD, keys.PREEMPTED_COUNT: "twice"},
+    "no first submission": {keys.PREEMPTED_COUNT: "2"},
+    "a first submission in words": {**GOOD, keys.FIRST_SUBMITTED_AT: "yesterday"},
+}
+
+
+@pytest.mark.parametrize("annotations", NO_STAMPS.values(), ids=NO_STAMPS)
+def test_what_nobody_of_ours_wrote_tells_nothing(annotations: dict[str, str]) -> None:
+    assert stamps.read(annotations) is None
+
+
+ODD_CHECKPOINTS: dict[str, tuple[dict[str, str], Checkpoint | None]] = {
+    "no time": ({keys.RESUME_FROM_CHECKPOINT: "/ckpt"}, None),
+    "no place": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"}, None),
+    "a place that cannot be written down": (
+        {keys.RESUME_FROM_CHECKPOINT: "\n" * 9000, keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"},
+        Checkpoint(saved_at=after(60)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), ODD_CHECKPOINTS.values(), ids=ODD_CHECKPOINTS)
+def test_of_a_checkpoint_what_can_be_read_is_read(annotations: dict[str, str], want: Checkpoint | None) -> None:
+    found = stamps.read({**GOOD, **annotations})
+    assert found is not None
+    assert found.checkpoint == want

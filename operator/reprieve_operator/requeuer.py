@@ -1,0 +1,237 @@
+"""Makes bare pods anew: what will replace a victim is stored before its end, and made once its name is free.
+
+Level-based: whatever record there is, is looked at again and again, so that it makes no difference who wrote it, nor when an
+operator was killed. The replacement has the victim's name, so that there is never a second one, and says whose place it
+took, so that a record whose replacement was made is known for done.
+"""
+
+import asyncio
+import contextlib
+import logging
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from reprieve_policy import bare_pod, keys, ledger, stamps, timestamp
+from reprieve_policy.eviction import Eviction
+from reprieve_policy.objects import annotations_of
+from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.paths import object_path
+
+from . import story
+from .announce import Announcer, Regarding
+from .bare_store import BareStore, Place, Record
+from .clock import Clock
+from .effects import Effects
+from .election import NotLeading
+from .metrics import Metrics
+from .pods import Pod, Versioned
+from .policy_source import PolicySource
+
+_log = logging.getLogger(__name__)
+
+_REFUSED_FOR = timedelta(hours=24)
+"""A replacement that has been refused for so long (by a quota, for want of its ServiceAccount) will not be made."""
+_LONGEST_PAUSE_SECONDS = 300.0
+_NEVER = (404, 422)
+"""Its Namespace is gone; the API server no longer takes such a pod."""
+_NOT_FOUND, _FORBIDDEN, _CONFLICT = 404, 403, 409
+_TERMINATING = "NamespaceTerminating"
+_GRANT_SECONDS = 60.0
+_MAX_GRANTS = 1000
+
+
+class _Pause(NamedTuple):
+    """Until when a replacement that was refused is not tried again."""
+
+    until: float
+    seconds: float
+
+
+_NO_PAUSE = _Pause(0.0, 1.0)
+
+
+class Requeuer:
+    """The bare pods of one term."""
+
+    def __init__(
+        self,
+        api: Api,
+        effects: Effects,
+        store: BareStore,
+        *,
+        policy: PolicySource,
+        announcer: Announcer,
+        metrics: Metrics,
+        clock: Clock,
+        interval_seconds: float,
+    ) -> None:
+        self._api = api
+        self._effects = effects
+        self._store = store
+        self._policy = policy
+        self._announcer = announcer
+        self._metrics = metrics
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._granted: dict[str, tuple[float, bool]] = {}
+        self._finished: set[str] = set()
+        self._poked: set[str] = set()
+        self._pauses: dict[str, _Pause] = {}
+        self._changed = asyncio.Event()
+
+    async def preserve(self, pod: Pod, state: Eviction) -> None:
+        """Store what will replace a bare pod that goes now, where its Namespace wants that; raises `ApiError`."""
+        namespace, uid = pod.metadata.namespace or "", pod.metadata.uid or ""
+        if not self._policy.current.recreate_bare_pods or pod.metadata.ownerReferences:
+            return
+        whole = await self._read_whole(pod)
+        if whole is None or not bare_pod.is_recreatable(whole) or not await self._may_create(namespace):
+            return
+        entry = self._count(pod, state)
+        replacement = bare_pod.build_replacement(whole, entry, self._policy.current)
+        if why := self._store.refuses(replacement):
+            self._announcer.announce(Regarding.pod(pod.metadata), *story.not_requeued(why))
+            return
+        await self._store.put(uid, replacement)
+
+    def vanished(self, uid: str, *, has_finished: bool) -> None:
+        """Take note that a victim is gone, and whether its work was done."""
+        if uid not in self._store.places:
+            return
+        if has_finished:
+            self._finished.add(uid)
+        self._poked.add(uid)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Make replacements until cancelled."""
+        try:
+            await self._load()
+            while True:
+                for uid in list(self._store.places):
+                    await self._attend(uid)
+                await self._attend_poked()
+        except NotLeading:
+            return
+
+    async def _attend_poked(self) -> None:
+        """Attend to those of which there is news, until it is time to look at all of them again."""
+        until = self._clock.monotonic() + self._interval_seconds
+        while (left := until - self._clock.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+            self._changed.clear()
+            while self._poked:
+                await self._attend(self._poked.pop())
+
+    async def _load(self) -> None:
+        while True:
+            try:
+                return await self._store.load()
+            except ApiError as error:
+                _log.warning("records of bare pods not read", extra={"error": str(error)})
+            await asyncio.sleep(self._interval_seconds)
+
+    async def _attend(self, uid: str) -> None:
+        place, pause = self._store.places.get(uid), self._pauses.get(uid, _NO_PAUSE)
+        if place is None or self._clock.monotonic() < pause.until:
+            return
+        try:
+            if uid in self._finished:
+                await self._store.remove(uid)
+            else:
+                await self._bring_back(uid, place)
+        except ApiError as error:
+            self._postpone(uid, place, error)
+        if uid not in self._store.places:
+            self._finished.discard(uid)
+            self._pauses.pop(uid, None)
+
+    def _postpone(self, uid: str, place: Place, error: ApiError) -> None:
+        pause = self._pauses.get(uid, _NO_PAUSE)
+        seconds = min(_LONGEST_PAUSE_SECONDS, 2 * pause.seconds)
+        self._pauses[uid] = _Pause(self._clock.monotonic() + seconds, seconds)
+        extra = {"pod": f"{place.namespace}/{place.name}", "error": str(error)}
+        _log.warning("bare pod not made anew yet", extra=extra)
+        if pause is _NO_PAUSE and error.status:
+            self._say(uid, place, story.requeue_refused(error.message))
+
+    async def _bring_back(self, uid: str, place: Place) -> None:
+        present = await self._look(place)
+        if present is not None and present.metadata.uid == uid:
+            return
+        if present is None:
+            record = await self._store.get(uid)
+            if record is not None and not await self._create(record, uid, place):
+                return
+        elif annotations_of(present.metadata).get(keys.REQUEUED_FROM) != uid:
+            self._say(uid, place, story.not_requeued("another pod has taken its name"))
+        await self._store.remove(uid)
+
+    async def _create(self, record: Record, uid: str, place: Place) -> bool:
+        """Return whether there is nothing left to do: it was made, or will never be."""
+        try:
+            made = await self._effects.create(object_path("pods", place.namespace), record.replacement)
+        except ApiError as error:
+            return self._refused(record, error, uid, place)
+        count = record.replacement["metadata"]["annotations"][keys.PREEMPTED_COUNT]
+        self._say(made["metadata"]["uid"], place, story.requeued(count))
+        self._metrics.requeues.labels(place.namespace, "reprieve").inc()
+        return True
+
+    def _refused(self, record: Record, error: ApiError, uid: str, place: Place) -> bool:
+        if error.status == _CONFLICT:
+            return False  # Somebody has just taken the name, maybe we: the next look says who.
+        since = timestamp.parse(record.metadata.creationTimestamp)
+        is_late = since is not None and self._clock.now() - since > _REFUSED_FOR
+        is_ending = error.status == _FORBIDDEN and any(word == _TERMINATING for word, _ in error.causes)
+        if not (error.status in _NEVER or is_ending or is_late):
+            raise error
+        self._say(uid, place, story.not_requeued(error.message))
+        return True
+
+    def _say(self, uid: str, place: Place, told: tuple[str, str]) -> None:
+        self._announcer.announce(Regarding("Pod", place.namespace, place.name, uid), *told)
+
+    async def _look(self, place: Place) -> Versioned | None:
+        try:
+            return await self._api.get(object_path("pods", place.namespace, place.name), Versioned)
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+
+    async def _read_whole(self, pod: Pod) -> dict[str, Any] | None:
+        """Return the pod with all its fields, `None` where it is gone."""
+        try:
+            found = await self._api.get(object_path("pods", pod.metadata.namespace, pod.metadata.name), dict[str, Any])
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+        return found if found["metadata"]["uid"] == pod.metadata.uid else None
+
+    def _count(self, pod: Pod, state: Eviction) -> ledger.Entry:
+        before = stamps.read(annotations_of(pod.metadata))
+        known = {} if before is None else {ledger.SHARED_SLOT: before}
+        return ledger.record(known, ledger.SHARED_SLOT, state, pod.metadata, self._clock.now())[ledger.SHARED_SLOT]
+
+    async def _may_create(self, namespace: str) -> bool:
+        """Return whether the Namespace wants it: whether somebody has bound the right to create pods there to us."""
+        now = self._clock.monotonic()
+        asked_at, granted = self._granted.get(namespace, (-_GRANT_SECONDS, False))
+        if now - asked_at < _GRANT_SECONDS:
+            return granted
+        attributes = {"namespace": namespace, "verb": "create", "resource": "pods"}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = await self._api.post(object_path("selfsubjectaccessreviews"), review, dict[str, Any])
+        granted = bool(answer["status"]["allowed"])
+        if len(self._granted) >= _MAX_GRANTS:
+            self._granted.clear()
+        self._granted[namespace] = (now, granted)
+        return granted

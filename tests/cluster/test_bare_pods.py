@@ -1,0 +1,314 @@
+"""Bare pods on a real control plane: made anew once, as their author wrote them, where their Namespace wants it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_testing.cluster import OPERATOR_NAMESPACE, ClusterHandle, Program, wait_for
+from reprieve_testing.people import RBAC
+
+pytestmark = pytest.mark.cluster
+
+HELD = ["example.com/other"]
+ANSWERED = {"reprieve.dev/checkpoint": "auto", "reprieve.dev/checkpoint-timeout": "60s"}
+OPERATOR = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR_NAMESPACE}
+
+
+@dataclass(frozen=True)
+class Here:
+    """A Namespace that wants its bare pods made anew."""
+
+    cluster: ClusterHandle
+    namespace: str
+
+    def replaced(self, victim: Any) -> Any:
+        """Return the pod in the victim's place, once there is one."""
+
+        def look() -> Any:
+            pod = self.cluster.pod(self.namespace, victim["metadata"]["name"])
+            return pod if pod and pod["metadata"]["uid"] != victim["metadata"]["uid"] else None
+
+        return wait_for("the replacement", look, 40)
+
+    def create(self, document: Any) -> Any:
+        words = ("create", "-n", self.namespace, "-f", "-", "-o", "json")
+        return json.loads(self.cluster.kubectl.read(*words, stdin=json.dumps(document)))
+
+    def records(self) -> list[Any]:
+        selector = f"{keys.BARE_POD}={self.namespace}"
+        found = self.cluster.kubectl.get("controllerrevisions", "-n", OPERATOR_NAMESPACE, "-l", selector)
+        return list(found["items"])
+
+    def wait_done(self) -> None:
+        wait_for("no record is left", lambda: not self.records())
+
+    def free(self, name: str) -> None:
+        freed = '{"metadata":{"finalizers":null}}'
+        self.cluster.kubectl.read("patch", "pod", name, "-n", self.namespace, "--type=merge", "-p", freed)
+
+    def made(self, name: str) -> int:
+        """Return how often the operator has made a pod of this name."""
+        lines = self.cluster.cluster.audit_log.read_text().splitlines()
+        entries = (json.loads(line) for line in lines if self.namespace in line and '"create"' in line)
+        return sum(
+            entry["objectRef"]["resource"] == "pods"
+            and "subresource" not in entry["objectRef"]
+            and entry["objectRef"]["namespace"] == self.namespace
+            and entry["objectRef"].get("name") == name
+            and entry["user"]["username"].endswith("reprieve-operator")
+            and entry["responseStatus"]["code"] == 201
+            for entry in entries
+        )
+
+
+@pytest.fixture
+def unwilling(cluster: ClusterHandle) -> Iterator[Here]:
+    cluster.set_policy(recreateBarePods="true")
+    with cluster.namespace("bare") as namespace:
+        yield Here(cluster, namespace)
+        cluster.stop_programs()
+
+
+@pytest.fixture
+def here(unwilling: Here) -> Here:
+    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "reprieve-bare-pods"}
+    metadata = {"name": "reprieve-bare-pods", "namespace": unwilling.namespace}
+    kind = {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding"}
+    unwilling.cluster.kubectl.apply({**kind, "metadata": metadata, "roleRef": reference, "subjects": [OPERATOR]})
+    return unwilling
+
+
+def start(cluster: ClusterHandle) -> Program:
+    program = cluster.start_operator()
+    program.wait_leading()
+    return program
+
+
+def test_a_bare_pod_is_made_anew_as_its_author_wrote_it_and_told_what_it_replaces(here: Here) -> None:
+    operator = start(here.cluster)
+    said = {**ANSWERED, keys.REQUEUE_ENV: "true", "mine": "kept"}
+    victim = here.cluster.create_pod(here.namespace, "train", annotations=said, labels={"app": "train"})
+    here.cluster.mark(here.namespace, "train")
+    asked = here.cluster.wait_phase(here.namespace, "train", "hinted")
+    request = json.loads(asked["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])
+    answer = json.dumps({"state": "saved", "id": request["id"], "path": "/data/$(HOME)/7"})
+    here.cluster.annotate(here.namespace, "train", f"reprieve.dev/checkpoint-answer={answer}")
+
+    made = here.replaced(victim)
+
+    told = made["metadata"]["annotations"]
+    assert told[keys.PREEMPTED_COUNT] == "1"
+    assert told[keys.FIRST_SUBMITTED_AT] == victim["metadata"]["creationTimestamp"]
+    assert told[keys.RESUME_FROM_CHECKPOINT] == "/data/$(HOME)/7"
+    assert told[keys.REQUEUED_FROM] == victim["metadata"]["uid"]
+    assert told["mine"] == "kept"
+    assert keys.EVICTION not in told
+    assert made["metadata"]["labels"] == {"app": "train"}
+    environment = made["spec"]["containers"][0]["env"]
+    assert {found["name"] for found in environment} >= {"REPRIEVE_PREEMPTED_COUNT", "REPRIEVE_RESUME_FROM_CHECKPOINT"}
+    tokens = [volume["name"] for volume in made["spec"]["volumes"]]
+    assert len(tokens) == 1
+    assert tokens != [volume["name"] for volume in victim["spec"]["volumes"]]
+    here.wait_done()
+    assert here.made("train") == 1
+    wait_for("the Event", lambda: "SoftEvictionRequeued" in here.cluster.event_reasons(here.namespace, "train"))
+    counted = f'reprieve_preemption_victim_requeue_total{{by="reprieve",namespace="{here.namespace}"}}'
+    assert operator.metric(counted) == 1
+    assert operator.stop() == 0
+
+
+def test_what_it_was_told_it_leaves_to_the_next(here: Here) -> None:
+    operator = start(here.cluster)
+    victim = here.cluster.create_pod(here.namespace, "twice")
+    here.cluster.mark(here.namespace, "twice")
+    first = here.replaced(victim)
+    here.cluster.mark(here.namespace, "twice")
+
+    told = here.replaced(first)["metadata"]["annotations"]
+
+    assert told[keys.PREEMPTED_COUNT] == "2"
+    assert told[keys.FIRST_SUBMITTED_AT] == victim["metadata"]["creationTimestamp"]
+    assert told[keys.REQUEUED_FROM] == first["metadata"]["uid"]
+    assert operator.stop() == 0
+
+
+def ending(here: Here, name: str, **metadata: Any) -> Any:
+    """Return a marked pod that somebody's finalizer holds, once it is being deleted."""
+    victim = here.cluster.create_pod(here.namespace, name, finalizers=HELD, **metadata)
+    here.cluster.mark(here.namespace, name)
+    wait_for("DELETE", lambda: (here.cluster.pod(here.namespace, name) or {})["metadata"].get("deletionTimestamp"))
+    return victim
+
+
+def test_killed_between_the_end_and_the_new_beginning_it_is_made_anew_once(here: Here) -> None:
+    first = start(here.cluster)
+    victim = ending(here, "orphan")
+    assert len(here.records()) == 1
+    first.kill()
+    here.free("orphan")
+    here.cluster.wait_gone(here.namespace, "orphan")
+
+    second = start(here.cluster)
+
+    assert here.replaced(victim)["metadata"]["annotations"][keys.PREEMPTED_COUNT] == "1"
+    here.wait_done()
+    assert here.made("orphan") == 1
+    assert second.stop() == 0
+
+
+def test_one_that_was_made_before_its_maker_was_killed_is_not_made_again(here: Here) -> None:
+    first = start(here.cluster)
+    victim = ending(here, "done")
+    first.kill()
+    here.free("done")
+    here.cluster.wait_gone(here.namespace, "done")
+    (record,) = here.records()
+    here.create(record["data"]["pod"])
+
+    second = start(here.cluster)
+
+    here.wait_done()
+    assert here.made("done") == 0
+    assert here.replaced(victim)["metadata"]["annotations"][keys.REQUEUED_FROM] == victim["metadata"]["uid"]
+    assert second.stop() == 0
+
+
+def test_a_name_that_somebody_else_has_taken_is_theirs(here: Here) -> None:
+    first = start(here.cluster)
+    ending(here, "taken")
+    first.kill()
+    here.free("taken")
+    here.cluster.wait_gone(here.namespace, "taken")
+    other = here.cluster.create_pod(here.namespace, "taken")
+
+    second = start(here.cluster)
+
+    here.wait_done()
+    wait_for("the Event", lambda: "SoftEvictionNotRequeued" in here.cluster.event_reasons(here.namespace, "taken"))
+    assert here.replaced({"metadata": {"name": "taken", "uid": ""}})["metadata"]["uid"] == other["metadata"]["uid"]
+    assert second.stop() == 0
+
+
+def test_one_that_had_finished_by_its_end_does_not_come_back(here: Here) -> None:
+    operator = start(here.cluster)
+    document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "done", "finalizers": HELD},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]},
+    }
+    here.create(document)
+    wait_for("it runs", lambda: (here.cluster.pod(here.namespace, "done") or {})["status"].get("phase") == "Running")
+    here.cluster.mark(here.namespace, "done")
+    wait_for("its containers have ended", lambda: "terminated" in str(here.cluster.pod(here.namespace, "done")))
+    assert len(here.records()) == 1
+    ended = [{"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}]
+    ended[0]["state"] = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    status = json.dumps({"status": {"containerStatuses": ended}})
+    words = ("patch", "pod", "done", "-n", here.namespace, "--subresource=status", "--type=merge", "-p", status)
+    here.cluster.kubectl.read(*words)
+    here.free("done")
+
+    here.wait_done()
+
+    assert here.cluster.pod(here.namespace, "done") is None
+    assert here.made("done") == 0
+    assert operator.stop() == 0
+
+
+def test_a_quota_that_refuses_it_is_waited_for(here: Here) -> None:
+    operator = start(here.cluster)
+    victim = ending(here, "large")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": here.namespace}}
+    here.cluster.kubectl.apply({**quota, "spec": {"hard": {"pods": "0"}}})
+    words = ("resourcequota", "none", "-n", here.namespace)
+    wait_for("the quota", lambda: here.cluster.kubectl.get(*words).get("status", {}).get("hard"))
+    here.free("large")
+    refused = "SoftEvictionRequeueRefused"
+    wait_for("the refusal", lambda: refused in here.cluster.event_reasons(here.namespace, "large"), 40)
+    here.cluster.kubectl.read("delete", *words)
+
+    here.replaced(victim)
+
+    here.wait_done()
+    assert operator.stop() == 0
+
+
+def test_of_a_namespace_that_is_gone_nothing_is_kept(here: Here) -> None:
+    operator = start(here.cluster)
+    ending(here, "last")
+    assert len(here.records()) == 1
+    here.cluster.kubectl.read("delete", "namespace", here.namespace, "--wait=false")
+    here.free("last")
+
+    here.wait_done()
+
+    assert here.made("last") == 0
+    assert operator.stop() == 0
+    here.cluster.kubectl.run("create", "namespace", here.namespace)
+
+
+NOT_MADE_ANEW: dict[str, dict[str, Any]] = {
+    "says-never": {"annotations": {"reprieve.dev/requeue": "never"}},
+    "is-a-debugger": {"labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}},
+}
+
+
+def test_a_pod_that_wants_none_gets_no_replacement(here: Here) -> None:
+    operator = start(here.cluster)
+    for name, metadata in NOT_MADE_ANEW.items():
+        ending(here, name, **metadata)
+    by_hand = {"reprieve.dev/checkpoint": "auto"}
+    here.cluster.create_pod(here.namespace, "by-hand", annotations=by_hand, finalizers=HELD)
+    here.cluster.mark(here.namespace, "by-hand")
+    here.cluster.wait_phase(here.namespace, "by-hand", "hinted")
+    here.cluster.kubectl.read("delete", "pod", "by-hand", "-n", here.namespace, "--wait=false")
+    here.cluster.wait_phase(here.namespace, "by-hand", "terminating")
+
+    assert here.records() == []
+    for name in (*NOT_MADE_ANEW, "by-hand"):
+        here.free(name)
+        here.cluster.wait_gone(here.namespace, name)
+    witness(here)
+    assert here.records() == []
+    assert {name: here.made(name) for name in (*NOT_MADE_ANEW, "by-hand")} == {
+        "says-never": 0,
+        "is-a-debugger": 0,
+        "by-hand": 0,
+    }
+    assert operator.stop() == 0
+
+
+def witness(here: Here) -> None:
+    """Wait until the operator has made another pod anew: what it would make before it, it has made."""
+    victim = here.cluster.create_pod(here.namespace, "witness")
+    here.cluster.mark(here.namespace, "witness")
+    here.replaced(victim)
+    here.wait_done()
+
+
+def test_a_namespace_that_gave_no_right_to_it_has_nothing_made(unwilling: Here) -> None:
+    operator = start(unwilling.cluster)
+    ending(unwilling, "plain")
+
+    assert unwilling.records() == []
+
+    unwilling.free("plain")
+    unwilling.cluster.wait_gone(unwilling.namespace, "plain")
+    wait_for(
+        "its end", lambda: "SoftEvictionCompleted" in unwilling.cluster.event_reasons(unwilling.namespace, "plain")
+    )
+    assert "SoftEvictionNotRequeued" not in unwilling.cluster.event_reasons(unwilling.namespace, "plain")
+    assert operator.stop() == 0
+
+
+def test_nothing_is_kept_where_no_admin_has_switched_it_on(here: Here) -> None:
+    here.cluster.set_policy()
+    operator = start(here.cluster)
+    ending(here, "plain")
+    assert here.records() == []
+    assert operator.stop() == 0
