@@ -47,7 +47,8 @@ async def run(settings: OperatorSettings) -> None:
     api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
     # Without connections of its own, the lease would be renewed only after a thousand victims' turns.
     lease_api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
-    terms = Terms(api, lease_api, settings, Clock(), metrics)
+    # Whoever leads has read the Lease: it knows what time it is before it meets its first victim.
+    terms = Terms(api, lease_api, settings, Clock(now=lease_api.time.now), metrics)
     server = Server(metrics, lambda: terms.policy.reflector.is_synced)
     await server.start(settings.listen_address, settings.listen_port)
     work = [

@@ -19,6 +19,7 @@ from reprieve_policy.objects import ObjectMeta
 
 from .api_error import ApiError as ApiError  # noqa: PLC0414 - whoever calls finds both here
 from .login import connection_configuration
+from .server_time import ServerTime
 
 T = TypeVar("T")
 
@@ -99,6 +100,7 @@ class Api:
     def __init__(self, client: ApiClient, user_agent: str) -> None:
         self._client = client
         self._user_agent = user_agent
+        self.time = ServerTime()
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None, context: str | None = None, *, user_agent: str) -> Self:
@@ -257,10 +259,12 @@ class Api:
         query = f"?{urlencode(params)}" if params else ""
         url = self._client.configuration.host + path + query
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        asked_at = self.time.ask()
         response = await self._client.rest_client.request(
             method, url, headers=headers, body=body, _request_timeout=timeout
         )
         raw: aiohttp.ClientResponse = response.response
+        self.time.hear(raw.headers.get("Date"), asked_at)
         return raw
 
     async def _headers(self, method: str, path: str) -> dict[str, str]:

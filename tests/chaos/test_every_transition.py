@@ -72,15 +72,8 @@ class Successors:
 
     def __call__(self, **_: object) -> Program:
         program, self._next = self._next, self._prepare()
-        release(program)
+        program.release()
         return program
-
-
-def release(program: Program) -> None:
-    """Let a prepared operator begin."""
-    assert program.process.stdin is not None
-    program.process.stdin.write(b"go\n")
-    program.process.stdin.close()
 
 
 async def test_killed_at_every_write_it_resumes_exactly(

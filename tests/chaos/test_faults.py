@@ -34,15 +34,6 @@ async def in_flight(director: Director, count: int = VICTIMS) -> list[Actor]:
     return actors
 
 
-async def finish(director: Director) -> None:
-    """Let those that need long have saved, and assert that nothing was lost."""
-    for actor in director.actors.values():
-        if actor.says is not None:
-            actor.wind_up()
-    await director.wait_over()
-    await director.check()
-
-
 async def deadlines_pass() -> None:
     """Return when the deadlines of those that never answer have come."""
     latest = time.monotonic() + SHORT
@@ -63,7 +54,7 @@ async def test_a_part_of_the_control_plane_killed_under_victims(
         await asyncio.to_thread(cluster.kill_component, component)
         await deadlines_pass()
         await asyncio.to_thread(cluster.start_component, component)
-    await finish(director)
+    await director.finish()
 
 
 async def test_a_lease_that_is_deleted_or_stolen_under_two_operators(director: Director, stage: Stage) -> None:
@@ -74,7 +65,7 @@ async def test_a_lease_that_is_deleted_or_stolen_under_two_operators(director: D
         await director.mark(actors[index::4])
         async with director.outage():
             await (stage.steal_lease(for_seconds=2) if index % 2 else stage.delete_lease())
-    await finish(director)
+    await director.finish()
     await until("one leads", lambda: one_leads(operators), 30)
 
 
@@ -85,7 +76,7 @@ async def test_a_watch_that_is_cut_again_and_again(director: Director, proxy: Ap
     for index in range(8):
         await director.mark(actors[index::8])
         await until("there are watches to cut", partial(cut, proxy), 30)
-    await finish(director)
+    await director.finish()
 
 
 async def test_what_happened_while_no_watch_came_through_and_its_version_was_forgotten(
@@ -106,7 +97,7 @@ async def test_what_happened_while_no_watch_came_through_and_its_version_was_for
         await asyncio.to_thread(cluster.kill_component, "kube-apiserver")
         await asyncio.to_thread(cluster.start_component, "kube-apiserver")
     proxy.lets_watch.set()
-    await finish(director)
+    await director.finish()
     assert proxy.gone > 0, "no watch was answered with 410"
     assert [actor.name for actor in spared if actor.phase is not Phase.CANCELLED] == []
     assert operator.process.poll() is None
@@ -125,7 +116,7 @@ async def test_a_leader_that_stands_still_for_half_a_minute(director: Director) 
         actor.wind_up()
     await until("half a minute", lambda: is_past(stopped_at + PAUSE_SECONDS), PAUSE_SECONDS + 5)
     first.signal(signal.SIGCONT)
-    await finish(director)
+    await director.finish()
     await until("one leads", lambda: one_leads([first, second]), 30)
 
 

@@ -88,6 +88,12 @@ class Program:
         values = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return next((float(value) for shown, _, value in values if shown == name), None)
 
+    def release(self) -> None:
+        """Let a prepared one begin."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+        self.process.stdin.close()
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to this process."""
         self.process.send_signal(number)
@@ -185,9 +191,12 @@ class ClusterHandle:
             settings["kubeconfig"] = self.account_kubeconfig("reprieve-operator")
         return self._start("reprieve-operator", OPERATOR_PACE | settings)
 
-    def prepare_operator(self, **settings: object) -> Program:
-        """Start an operator that has loaded its code and waits for a line on its standard input: a quick successor."""
-        code = "import sys; from reprieve_operator.main import main; sys.stdin.readline() and main()"
+    def prepare_operator(self, prelude: str = "", **settings: object) -> Program:
+        """Start an operator that has loaded its code and waits for `release`: a quick successor.
+
+        `prelude` is a line of Python that its process runs before: to set its clock, say.
+        """
+        code = f"{prelude}\nimport sys; from reprieve_operator.main import main; sys.stdin.readline() and main()"
         return self._start("reprieve-operator", OPERATOR_PACE | settings, [sys.executable, "-c", code])
 
     def _start(self, name: str, settings: dict[str, object], command: Sequence[str] = ()) -> Program:
@@ -213,7 +222,7 @@ class ClusterHandle:
         try:
             yield name
         finally:
-            self.kubectl.read("delete", "namespace", name, "--wait=false")
+            self.kubectl.read("delete", "namespace", name, "--wait=false", "--ignore-not-found")
             for pod in self.kubectl.get("pods", "-n", name)["items"]:
                 freed = '{"metadata":{"finalizers":null}}'
                 self.kubectl.run("patch", "pod", pod["metadata"]["name"], "-n", name, "--type=merge", "-p", freed)

@@ -133,14 +133,23 @@ class Director:
         """Mark some actors, or all."""
         await all_of(self._mark(actor) for actor in (self.actors.values() if actors is None else list(actors)))
 
-    async def wait_over(self) -> None:
-        """Wait until every pod is gone, or needs no more keeping; raises once nothing has happened for a while."""
+    async def wait_over(self, actors: Iterable[Actor] | None = None) -> None:
+        """Wait until these pods, or all, are gone or need no more keeping; raises once nothing has happened for a while."""
+        names = {actor.name for actor in actors} if actors is not None else set(self.actors)
         seen, seen_at = -1, time.monotonic()
-        while left := await self._left():
+        while left := await self._left(names):
             if self._happened != seen:
                 seen, seen_at = self._happened, time.monotonic()
             assert time.monotonic() < seen_at + _STANDSTILL_SECONDS, "\n".join(["nothing happens any more:", *left])
             await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def finish(self) -> None:
+        """Let those that need long have saved, and assert that nothing was lost."""
+        for actor in self.actors.values():
+            if actor.says is not None:
+                actor.wind_up()
+        await self.wait_over()
+        await self.check()
 
     async def check(self) -> None:
         """Assert that every promise was kept to these actors, and clear the stage."""
@@ -269,12 +278,12 @@ class Director:
             if actor.name not in held
         )
 
-    async def _left(self) -> list[str]:
+    async def _left(self, names: set[str]) -> list[str]:
         there = await self.stage.pods()
         return [
             f"{name} is {actor.phase}, to be killed at {list(map(str, actor.kills))}"
             for name, actor in self.actors.items()
-            if name in there and not _needs_nothing(actor, there[name])
+            if name in names & there.keys() and not _needs_nothing(actor, there[name])
         ]
 
 

@@ -1,0 +1,66 @@
+"""The operator's clock is stepped by an hour, either way, under victims that wait: nobody goes early, nobody stays.
+
+What is stepped is `time.time` of the real program's process: every module in it reads the time from there. The clocks of
+the API server and of the workloads, by which the promises are checked, go on.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from reprieve_testing.chaos.actors import crowd
+from reprieve_testing.chaos.director import Director
+from reprieve_testing.chaos.edges import SAVING
+from reprieve_testing.chaos.stage import until
+from reprieve_testing.cluster import ClusterHandle, Program
+
+pytestmark = pytest.mark.cluster
+
+HOUR = 3600
+VICTIMS = 24
+STEPPED = (
+    "import pathlib, time; real = time.time; file = pathlib.Path({file!r}); "
+    "time.time = lambda: real() + float(file.read_text())"
+)
+
+
+class Stepped:
+    """Starts operators whose clock is off by what a file says."""
+
+    def __init__(self, cluster: ClusterHandle, kubeconfig: Path, file: Path) -> None:
+        self._cluster, self._kubeconfig, self._file = cluster, kubeconfig, file
+        self.step(0)
+
+    def step(self, seconds: int) -> None:
+        self._file.write_text(str(seconds))
+
+    def __call__(self, **settings: object) -> Program:
+        prelude = STEPPED.format(file=str(self._file))
+        usual = {"kubeconfig": self._kubeconfig, "cleanup_finalizer": True, "identity": "stepped"}
+        program = self._cluster.prepare_operator(prelude, **usual | settings)
+        program.release()
+        return program
+
+
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forwards", "backwards"])
+async def test_a_step_of_an_hour_moves_no_deadline_also_for_a_successor(
+    cluster: ClusterHandle, director: Director, kubeconfig: Path, tmp_path: Path, seconds: int
+) -> None:
+    director.start = stepped = Stepped(cluster, kubeconfig, tmp_path / "offset")
+    first = await director.start_leader()
+    actors = crowd("v", VICTIMS)
+    await director.cast(actors)
+    await director.mark(actors[: VICTIMS // 2])
+    told = [actor for actor in actors[: VICTIMS // 2] if actor.has_hint]
+
+    async def all_told() -> bool:
+        return all(actor.has_heard for actor in told)
+
+    await until("all were told", all_told, 60)
+    stepped.step(seconds)
+    await director.mark(actors[VICTIMS // 2 :])
+    await director.wait_over(actor for actor in actors if actor.says != SAVING)
+    first.kill()
+    async with director.outage():
+        director.start()
+    await director.finish()

@@ -1,0 +1,55 @@
+"""Many victims at once: a namespace that is deleted under them, and five hundred marked in one second."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from reprieve_testing.chaos.actors import Actor, crowd
+from reprieve_testing.chaos.director import Director
+from reprieve_testing.chaos.edges import SAVING
+from reprieve_testing.chaos.proxy import ApiProxy
+from reprieve_testing.chaos.stage import Stage, until
+from reprieve_testing.cluster import ClusterHandle
+
+pytestmark = pytest.mark.cluster
+
+
+async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
+    cluster: ClusterHandle, director: Director, stage: Stage
+) -> None:
+    operator = await director.start_leader()
+    await director.cast(Actor(f"v-{index}", says=SAVING) for index in range(100))
+    await director.mark()
+
+    async def held() -> bool:
+        return all(pod["metadata"].get("finalizers") for pod in (await stage.pods()).values())
+
+    await until("all are held", held, 90)
+    cluster.kubectl.read("delete", "namespace", stage.namespace, "--wait=false")
+
+    async def gone() -> bool:
+        return cluster.kubectl.find("namespace", stage.namespace) is None
+
+    await until("the namespace is gone", gone, 90)
+    assert operator.process.poll() is None
+
+
+async def test_five_hundred_marked_in_one_second(
+    director: Director, proxy: ApiProxy, say: Callable[[str], None]
+) -> None:
+    await director.start_leader()
+    await director.cast(crowd("v", 500))
+    # They reach the operator together, however long this machine takes to write five hundred marks.
+    proxy.lets_watch.clear()
+    proxy.cut_watches()
+    began = time.monotonic()
+    await director.mark()
+    took = time.monotonic() - began
+    proxy.lets_watch.set()
+    for actor in director.actors.values():
+        if actor.says == SAVING:
+            actor.wind_up()
+    await director.wait_over()
+    say(f"500 victims: marked in {took:.1f} s, all gone after {time.monotonic() - began:.1f} s")
+    await director.check()
