@@ -4,7 +4,7 @@ All workloads are one HTTP server on every address of this machine, told apart b
 is written down.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
@@ -62,6 +62,9 @@ class Actor:
     says: Json = None
     seconds: int = edges.LONG
     has_hint: bool = True
+    hint: str = ""
+    """Where its workload is no actor's."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
     has_owner: bool = False
     walltime: int | None = None
     scene: Phase = Phase.REQUESTED

@@ -172,8 +172,8 @@ class Director:
         return f"{self.stage.namespace}/{name}"
 
     async def _pod(self, actor: Actor) -> Json:
-        hint = {"reprieve.dev/checkpoint-hint": self.workloads.hint(actor.name)} if actor.has_hint else {}
-        annotations = {"reprieve.dev/checkpoint-timeout": f"{actor.seconds}s", **hint}
+        hint = {keys.CHECKPOINT_HINT: actor.hint or self.workloads.hint(actor.name)} if actor.has_hint else {}
+        annotations = {keys.CHECKPOINT_TIMEOUT: f"{actor.seconds}s", **hint, **actor.annotations}
         owners = [await self.stage.create_owner(actor.name)] if actor.has_owner else []
         held = [HELD] if actor.event.act is Act.DELETE else []
         labels = {} if actor.event.is_preemptible else {keys.PREEMPTIBLE: "false"}

@@ -54,6 +54,11 @@ class Stage:
         reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
         return reference | {"controller": True}
 
+    async def orphan(self, name: str) -> None:
+        """Delete a Job, and leave its pods."""
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Orphan"}
+        await self._call(self._api.delete(self._path("jobs", name), options))
+
     async def owner(self, name: str) -> Json:
         return await self._call(self._api.get(self._path("jobs", name), dict))
 
