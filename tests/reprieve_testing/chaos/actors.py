@@ -67,6 +67,8 @@ class Actor:
     annotations: Mapping[str, str] = field(default_factory=dict)
     has_owner: bool = False
     walltime: int | None = None
+    partner: "Actor | None" = None
+    """A pod of the same gang, reached when this one is marked."""
     scene: Phase = Phase.REQUESTED
     """Once it is there, what follows happens."""
     event: Event = field(default_factory=Event)
@@ -102,11 +104,15 @@ class Actor:
         if state.phase is not self.scene:
             return None
         self.says = self.event.says or self.says
+        if self.partner is not None and self.event.partner_saves:
+            self.partner.wind_up()
         return self.event.act
 
     def wind_up(self) -> None:
         """Say that it has saved: what the test wanted of it has happened."""
         self.says = edges.SAVED
+        if self.partner is not None:
+            self.partner.wind_up()
 
 
 def actor_of(edge: Edge, point: Point, when: When, name: str) -> Actor:
@@ -125,9 +131,16 @@ def actor_of(edge: Edge, point: Point, when: When, name: str) -> Actor:
         has_hint=event.has_hint,
         has_owner=point is LEDGER,
         walltime=edges.walltime_of(edge),
+        partner=partner_of(name, event) if way.is_in_gang else None,
         scene=edge.phase,
         event=event,
     )
+
+
+def partner_of(name: str, event: Event) -> Actor:
+    """Return who goes with a pod of that name, and stays where that one's mark is taken back."""
+    taken_back = Event(act=Act.UNMARK) if event.act is Act.UNMARK else Event()
+    return Actor(f"{name}-partner", says=edges.SAVING, event=taken_back)
 
 
 def crowd(prefix: str, count: int) -> list[Actor]:

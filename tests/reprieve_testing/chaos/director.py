@@ -61,6 +61,7 @@ class Director:
         self._leads = asyncio.Event()
         self._arrived_at = 0.0
         self._happened = 0
+        self._gangs: dict[str, str] = {}
 
     async def before(self, call: Call) -> None:
         """Hold what is not to take effect."""
@@ -122,8 +123,11 @@ class Director:
                 await work
 
     async def cast(self, actors: Iterable[Actor]) -> None:
-        """Bring actors to life, in the place of those before."""
-        self.actors = {actor.name: actor for actor in actors}
+        """Bring actors to life, with their partners, in the place of those before."""
+        company = list(actors)
+        company += [actor.partner for actor in company if actor.partner is not None]
+        self.actors = {actor.name: actor for actor in company}
+        self._gangs = {one.name: actor.name for actor in company if actor.partner for one in (actor, actor.partner)}
         self.workloads.actors |= self.actors
         pods = await self.stage.create_pods([await self._pod(actor) for actor in self.actors.values()])
         for actor in self.actors.values():
@@ -131,7 +135,9 @@ class Director:
 
     async def mark(self, actors: Iterable[Actor] | None = None) -> None:
         """Mark some actors, or all."""
-        await all_of(self._mark(actor) for actor in (self.actors.values() if actors is None else list(actors)))
+        partners = {id(actor.partner) for actor in self.actors.values()}
+        wanted = self.actors.values() if actors is None else list(actors)
+        await all_of(self._mark(actor) for actor in wanted if id(actor) not in partners)
 
     async def wait_over(self, actors: Iterable[Actor] | None = None) -> None:
         """Wait until these pods, or all, are gone or need no more keeping; raises once nothing has happened for a while."""
@@ -177,6 +183,8 @@ class Director:
         owners = [await self.stage.create_owner(actor.name)] if actor.has_owner else []
         held = [HELD] if actor.event.act is Act.DELETE else []
         labels = {} if actor.event.is_preemptible else {keys.PREEMPTIBLE: "false"}
+        if actor.name in self._gangs:
+            labels[keys.POD_GROUP] = self._gangs[actor.name]
         pod = self.stage.pod(actor.name, annotations, labels=labels, finalizers=held, ownerReferences=owners)
         if actor.walltime is not None:
             pod["spec"]["activeDeadlineSeconds"] = actor.walltime
@@ -186,6 +194,8 @@ class Director:
         if actor.scene is Phase.REQUESTED:
             await self._do(actor, actor.event.act)
         actor.marked_at = utc_now()
+        if actor.partner is not None:
+            actor.partner.marked_at = actor.marked_at
         await (self.stage.preempt(actor.name) if actor.is_preempted else self.stage.mark(actor.name))
 
     async def _play(self, actor: Actor, call: Call) -> None:

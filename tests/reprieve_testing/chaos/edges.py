@@ -53,6 +53,8 @@ class Way:
     seconds: int = LONG
     walltime: int | None = None
     """Then a scheduler marks it, which may be refused."""
+    is_in_gang: bool = False
+    """Another pod goes with it, and saves for long."""
     before_a_lost_delete: bool = False
     """The operator is killed before its DELETE: it is not out yet."""
 
@@ -70,6 +72,7 @@ class Event:
     """Where not, a scheduler marks it."""
     has_hint: bool = True
     after_a_lost_hint: bool = False
+    partner_saves: bool = False
 
 
 WAYS: Mapping[Phase, Way] = {
@@ -79,6 +82,8 @@ WAYS: Mapping[Phase, Way] = {
     Phase.CHECKPOINTING: Way(says=SAVING),
     Phase.EXTENDED: Way(says=SAVING, seconds=SHORT),
     Phase.DEFERRED: Way(says=DEFER),
+    Phase.SETTLED: Way(says=CANNOT, is_in_gang=True),
+    Phase.SAVED: Way(says=SAVED, is_in_gang=True),
     Phase.TERMINATING: Way(says=SAVED, before_a_lost_delete=True),
 }
 
@@ -96,6 +101,7 @@ EVENTS: Mapping[Observation, Event] = {
     Observation.CANNOT: Event(says=CANNOT),
     Observation.DEADLINE_UNANSWERED: Event(seconds=SHORT),
     Observation.DEADLINE_ANSWERED: Event(seconds=SHORT),
+    Observation.RELEASED: Event(partner_saves=True),
     Observation.MARK_REMOVED: Event(act=Act.UNMARK),
     Observation.DELETED_BY_OTHERS: Event(act=Act.DELETE),
     Observation.CONTAINERS_ENDED: Event(act=Act.END),
@@ -106,7 +112,7 @@ PASSED: Mapping[Phase, Observation] = {
     Phase.SETTLED: Observation.RELEASED,
     Phase.REQUESTED: Observation.CHECKPOINT_WANTED,
 }
-"""Phases that a decision walks through where nobody else must be waited for: no write stops there."""
+"""Phases that a decision walks through where nobody else must be waited for: no write stops there then."""
 
 _NO_OBJECT = "the object is gone: there is nothing to write to"
 NO_WRITE: Mapping[Edge, str] = {
@@ -115,11 +121,6 @@ NO_WRITE: Mapping[Edge, str] = {
     Edge(
         Phase.REQUESTED, Observation.MARK_REMOVED
     ): "a pod that lost its mark before its first state has none to write",
-    **{
-        Edge(phase, observation): "no write stops in this phase: it is left in the one that enters it"
-        for observation in (Observation.MARK_REMOVED, Observation.DELETED_BY_OTHERS, Observation.CONTAINERS_ENDED)
-        for phase in (Phase.SAVED, Phase.SETTLED)
-    },
 }
 
 
@@ -138,9 +139,8 @@ def all_edges() -> Iterator[Edge]:
 
 
 def written_edges() -> list[Edge]:
-    """Return the edges that begin a write: all but those that `NO_WRITE` excuses and those only walked through."""
-    passed = {Edge(phase, observation) for phase, observation in PASSED.items() if phase not in WAYS}
-    return [edge for edge in all_edges() if edge not in NO_WRITE and edge not in passed]
+    """Return the edges that begin a write: all but those that `NO_WRITE` excuses."""
+    return [edge for edge in all_edges() if edge not in NO_WRITE]
 
 
 def walked(edge: Edge) -> list[Edge]:

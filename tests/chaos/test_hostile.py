@@ -1,0 +1,95 @@
+"""Workloads that do harm: each ends within its bound, and nobody beside them is held up."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.eviction import Phase
+from reprieve_testing.chaos.actors import Actor
+from reprieve_testing.chaos.director import Director
+from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT
+from reprieve_testing.chaos.stage import Stage, until
+from reprieve_testing.chaos.villains import BEHAVIOURS, REDIRECTS, Villains
+
+pytestmark = pytest.mark.cluster
+
+OF_EACH = 6
+BYSTANDERS = 12
+HARMFUL = {keys.MAX_DEFERRAL: "3s", "example.com/pad": "x" * 200_000}
+"""200 KB of annotations: there is room for a state, and each event of the pod carries them."""
+
+
+def bystanders() -> list[Actor]:
+    return [Actor(f"bystander-{index}", says=SAVED, seconds=SHORT) for index in range(BYSTANDERS)]
+
+
+async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else(director: Director) -> None:
+    operator = await director.start_leader()
+    async with Villains() as villains:
+        hostile = [
+            Actor(f"{behaviour}-{index}", seconds=SHORT, hint=villains.hint(behaviour), annotations=HARMFUL)
+            for behaviour in (*BEHAVIOURS, REDIRECTS)
+            for index in range(OF_EACH)
+        ]
+        await director.cast([*hostile, *bystanders()])
+        await director.mark()
+        await director.wait_over()
+    assert villains.reached == 0, "a redirect was followed"
+    await director.check()
+    assert operator.process.poll() is None
+
+
+async def test_a_pod_that_is_changed_all_the_time_and_marked_anew_each_time_still_goes(
+    director: Director, stage: Stage
+) -> None:
+    await director.start_leader()
+    restless = [Actor(f"restless-{index}", seconds=SHORT) for index in range(3)]
+    await director.cast([*restless, *bystanders()])
+    async with changing(stage, restless):
+        await director.mark()
+        await director.wait_over()
+    await director.check()
+
+
+async def test_a_pod_that_marks_itself_again_after_it_was_spared_is_given_notice_again(
+    director: Director, stage: Stage
+) -> None:
+    await director.start_leader()
+    actor = Actor("again", says=SAVING)
+    await director.cast([actor])
+    await director.mark()
+    await until("it saves", lambda: is_in(actor, Phase.CHECKPOINTING), 30)
+    await stage.unmark(actor.name)
+    await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
+    actor.is_over = False
+    await director.mark()
+    await until("it saves again", lambda: is_in(actor, Phase.CHECKPOINTING), 30)
+    await director.finish()
+    hints = director.workloads.hints
+    assert [hint.attempt for hint in hints] == [1, 1]
+    assert len({hint.eviction_id for hint in hints}) == 2
+
+
+@contextlib.asynccontextmanager
+async def changing(stage: Stage, actors: list[Actor]) -> AsyncIterator[None]:
+    """Have pods changed, and marked, as quickly as the API server answers."""
+
+    async def change(actor: Actor) -> None:
+        for count in range(1_000_000):
+            metadata = {"labels": {keys.SOFT_EVICTION: "requested"}, "annotations": {"example.com/tick": str(count)}}
+            await stage.patch(actor.name, {"metadata": metadata})
+
+    work = [asyncio.create_task(change(actor)) for actor in actors]
+    try:
+        yield
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+
+
+async def is_in(actor: Actor, phase: Phase) -> bool:
+    return actor.phase is phase

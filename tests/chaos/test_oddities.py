@@ -1,0 +1,107 @@
+"""What happens to victims behind the operator's back, and what others left on them."""
+
+from typing import Any
+
+import pytest
+
+from reprieve_policy.eviction import Phase
+from reprieve_testing.chaos.actors import Actor, utc_now
+from reprieve_testing.chaos.director import Director
+from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT, Act, Event
+from reprieve_testing.chaos.stage import Stage, until
+
+pytestmark = pytest.mark.cluster
+
+Json = Any
+PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+async def is_in(actor: Actor, phase: Phase) -> bool:
+    return actor.phase is phase
+
+
+async def told(director: Director, *actors: Actor) -> None:
+    """Mark actors, and return once each is saving."""
+    await director.cast(actors)
+    await director.mark()
+    for actor in actors:
+        await until(f"{actor.name} saves", lambda actor=actor: is_in(actor, Phase.CHECKPOINTING), 30)
+
+
+def disruption(pod: Json) -> list[str]:
+    return [found["status"] for found in pod["status"]["conditions"] if found["type"] == "DisruptionTarget"]
+
+
+async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(director: Director, stage: Stage) -> None:
+    first = await director.start_leader(identity="same")
+    actor = Actor("spared", says=SAVING, event=Event(act=Act.UNMARK))
+    await told(director, actor)
+    first.kill()
+    await stage.unmark(actor.name)
+    actor.ended_at = utc_now()
+    async with director.outage():
+        director.start(identity="same")
+    await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
+    pod = (await stage.pods())[actor.name]
+    assert "deletionTimestamp" not in pod["metadata"]
+    await director.check()
+
+
+async def test_a_disruption_that_a_scheduler_announced_is_taken_back_with_the_mark(
+    director: Director, stage: Stage
+) -> None:
+    await director.start_leader()
+    actor = Actor("announced", says=SAVING, event=Event(act=Act.UNMARK))
+    await told(director, actor)
+    conditions = (await stage.pods())[actor.name]["status"]["conditions"]
+    await stage.patch(actor.name, {"status": {"conditions": [*conditions, PREEMPTED]}}, "status")
+    actor.ended_at = utc_now()
+    await stage.unmark(actor.name)
+    await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
+    assert disruption((await stage.pods())[actor.name]) == ["False"]
+    await director.check()
+
+
+async def test_a_disruption_that_a_scheduler_announced_hastens_nothing(director: Director, stage: Stage) -> None:
+    await director.start_leader()
+    actor = Actor("announced", seconds=SHORT)
+    await director.cast([actor])
+    conditions = (await stage.pods())[actor.name]["status"]["conditions"]
+    await stage.patch(actor.name, {"status": {"conditions": [*conditions, PREEMPTED]}}, "status")
+    await director.mark()
+    await director.wait_over()
+    await director.check()
+
+
+async def test_a_ledger_for_an_owner_that_is_gone_holds_nobody_up(director: Director, stage: Stage) -> None:
+    await director.start_leader()
+    actor = Actor("orphan", says=SAVING, has_owner=True)
+    await told(director, actor)
+    await stage.orphan(actor.name)
+    await director.finish()
+
+
+async def test_a_pod_made_anew_under_the_same_name_is_nobodys_victim(director: Director, stage: Stage) -> None:
+    first = await director.start_leader(identity="same")
+    actor = Actor("twin", says=SAVED, event=Event(act=Act.DELETE), scene=Phase.EXTENDED)
+    await director.cast([actor])
+    first.kill()
+    await director.mark()
+    await stage.delete(actor.name)
+    await stage.release([actor.name], "example.com/held")
+
+    async def is_gone() -> bool:
+        return actor.name not in await stage.pods()
+
+    await until("the first is gone", is_gone, 30)
+    made = await stage.create_pods([stage.pod(actor.name, {})])
+    async with director.outage():
+        director.start(identity="same")
+    witness = Actor("witness", has_hint=False)
+    await director.cast([witness])
+    await director.mark()
+    await director.wait_over()
+    twin = (await stage.pods())[actor.name]
+    assert twin["metadata"]["uid"] == made[actor.name]["metadata"]["uid"]
+    assert "deletionTimestamp" not in twin["metadata"]
+    assert "reprieve.dev/soft-eviction" not in twin["metadata"].get("labels", {})
