@@ -157,6 +157,9 @@ CASES = {
         good(writes=[replace(TOLD, uid=""), TOLD, MARKED, DELETED]),
         ["every_write_names_its_pod: team/victim: patch at {1} without a uid"],
     ),
+    "one that was refused before it was read names nothing": Case(
+        good(writes=[replace(TOLD, status=403, uid="", version=""), TOLD, MARKED, DELETED])
+    ),
     "a patch without a resourceVersion could undo what it has not seen": Case(
         good(writes=[TOLD, replace(MARKED, version=""), DELETED]),
         ["every_write_names_its_pod: team/victim: patch status at {20} without a resourceVersion"],

@@ -26,8 +26,6 @@ When = Literal["before", "after"]
 
 HELD = "example.com/held"
 """A finalizer of somebody else's: what was deleted by others can still be written to."""
-_SLACK_SECONDS = 25
-"""For the operator's start, its polls, and a busy machine; the time without an operator counts extra."""
 
 
 def utc_now() -> datetime:
@@ -61,6 +59,8 @@ class Actor:
     kills: list[Kill] = field(default_factory=list)
     says: Json = None
     seconds: int = edges.LONG
+    slack_seconds: int = 25
+    """For the operator's polls and a busy machine; the time without an operator counts extra."""
     has_hint: bool = True
     hint: str = ""
     """Where its workload is no actor's."""
@@ -82,7 +82,7 @@ class Actor:
     def as_victim(self, pod: str) -> Victim:
         """Return what it may expect."""
         assert self.marked_at is not None, f"{self.name} was never marked"
-        longest = 2 * self.seconds + edges.DEFERRAL + _SLACK_SECONDS + (self.walltime or 0)
+        longest = 2 * self.seconds + edges.DEFERRAL + self.slack_seconds + (self.walltime or 0)
         return Victim(
             uid=self.uid,
             pod=pod,

@@ -108,7 +108,8 @@ def every_victim_ends_in_time(history: History) -> Iterator[str]:
 
 def every_write_names_its_pod(history: History) -> Iterator[str]:
     """A write to a victim carries its uid, a patch its resourceVersion too: it can neither hit a namesake nor a surprise."""
-    for write in filter(lambda write: write.status, history.writes):
+    # One that was refused may have been so before anybody read it.
+    for write in filter(lambda write: write.has_succeeded, history.writes):
         if not write.uid:
             yield f"{write.pod}: {write.what} at {write.at} without a uid"
         elif write.verb == "patch" and not write.version:
