@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .parts import FailurePolicy, SecurityContext, Volume
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:
@@ -58,26 +60,6 @@ class VolumeMount:
     mountPath: str = ""
     subPath: str = ""
     subPathExpr: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmptyDir:
-    """A volume that lives and dies with its pod."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
-    """A volume of a pod, as far as it is known of what kind it is."""
-
-    name: str = ""
-    emptyDir: EmptyDir | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecurityContext:
-    """As whom a container runs, or all of a pod that say nothing else."""
-
-    runAsUser: int | None = None
 
 
 Quantities = Mapping[str, str | int | float]
@@ -168,38 +150,6 @@ class GroupTemplate:
     priority: int | None = None
     podGroupTemplates: "Sequence[GroupTemplate] | None" = None
     compositePodGroupTemplates: "Sequence[GroupTemplate] | None" = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExitCodes:
-    """Which exit codes of a pod's containers a Job's rule is about."""
-
-    operator: str = ""
-    values: Sequence[int] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodCondition:
-    """Which condition of a pod a Job's rule is about."""
-
-    type: str = ""
-    status: str = "True"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureRule:
-    """What a Job does about a pod that failed so."""
-
-    action: str = ""
-    onExitCodes: ExitCodes | None = None
-    onPodConditions: Sequence[PodCondition] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailurePolicy:
-    """A Job's rules about failed pods: the first that concerns one holds."""
-
-    rules: Sequence[FailureRule] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

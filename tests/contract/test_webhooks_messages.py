@@ -15,18 +15,16 @@ from reprieve_policy.kinds import CUSTOM
 from reprieve_policy.objects import (
     Container,
     ContainerPort,
-    EmptyDir,
     Named,
     ObjectMeta,
     PodTemplate,
     Requirements,
     Resource,
-    SecurityContext,
     Spec,
     TemplatedResource,
-    Volume,
     VolumeMount,
 )
+from reprieve_policy.parts import EmptyDir, SecurityContext, Volume
 from reprieve_policy.quota import Quotas
 from reprieve_policy.rights import CLAIM_NON_PREEMPTIBLE, CLAIM_SENSITIVE
 from reprieve_policy.rules import RULES

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 
 from reprieve_policy import checkpoint, keys
 from reprieve_policy.facts import Facts
-from reprieve_policy.objects import FailureRule, PodView, Resource, Spec, pod_views
+from reprieve_policy.objects import PodView, Resource, Spec, pod_views
+from reprieve_policy.parts import FailureRule
 from reprieve_policy.verdict import SILENT, Verdict
 
 _DISRUPTED = "DisruptionTarget"

@@ -12,14 +12,12 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.objects import (
     Container,
     ContainerPort,
-    EmptyDir,
     Named,
     Requirements,
     Resource,
-    SecurityContext,
-    Volume,
     VolumeMount,
 )
+from reprieve_policy.parts import EmptyDir, SecurityContext, Volume
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Entry
 from reprieve_testing.builders import PodBuilder, a_pod

@@ -10,14 +10,11 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.objects import (
     Container,
     ContainerPort,
-    ExitCodes,
-    FailurePolicy,
-    FailureRule,
     JobTemplate,
-    PodCondition,
     Resource,
     Spec,
 )
+from reprieve_policy.parts import ExitCodes, FailurePolicy, FailureRule, PodCondition
 from reprieve_testing.builders import a_pod
 
 POLICY = "spec.podFailurePolicy: preemptions are failures: ignore DisruptionTarget; on SIGTERM exit non-zero"
