@@ -8,7 +8,9 @@ import contextlib
 import hashlib
 import logging
 import secrets
+from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from reprieve_policy import timestamp
@@ -17,13 +19,17 @@ from reprieve_runtime.paths import object_path
 
 from .clock import Clock
 from .metrics import Metrics
-from .pods import VersionedMeta
+from .pods import Versioned, VersionedMeta
+from .slots import Slots, Urgency
 
 _log = logging.getLogger(__name__)
 
 CONTROLLER = "reprieve.dev/operator"
-_WAITING_EVENTS = 2000
-_EVENTS_PER_SECOND = 50
+_ROOM, _ROOM_FOR_NORMAL = 10_000, 8_000
+"""Events that wait at most; what went wrong is told for longer. Beyond it they are only counted, by Namespace and reason."""
+_EVENTS_PER_SECOND = 100
+_PATIENCE_SECONDS = 0.2
+"""How long an Event waits for calls about victims: it is a few in a second even in the longest of bursts."""
 _FORBIDDEN, _CONFLICT = 403, 409
 _MAX_NOTE = 1000
 """Bytes; the API server refuses more than 1,024."""
@@ -90,44 +96,72 @@ class Regarding:
         return cls("Job", metadata.namespace or "", metadata.name or "", metadata.uid or "", "batch/v1")
 
 
-class Announcer:
-    """Queues Events and writes them one after another."""
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One Event that waits; as a document it would take three times the memory."""
 
-    def __init__(self, api: Api, holder: str, metrics: Metrics, clock: Clock) -> None:
+    regarding: Regarding
+    reason: str
+    note: str
+    at: datetime
+    once: bool = False
+
+
+class Announcer:
+    """Queues Events and writes them one after another, behind all calls about victims."""
+
+    def __init__(self, api: Api, slots: Slots, holder: str, metrics: Metrics, clock: Clock) -> None:
         self._api = api
+        self._slots = slots
         self._holder = holder
         self._metrics = metrics
         self._clock = clock
-        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_WAITING_EVENTS)
+        self._queue: asyncio.Queue[_Told] = asyncio.Queue(_ROOM)
+        self._folded = Counter[tuple[str, str]]()
 
     def announce(self, regarding: Regarding, reason: str, note: str, *, once: bool = False) -> None:
-        """Queue one Event; dropped where too many wait.
+        """Queue one Event; where too many wait, one for the whole Namespace says later how many there were.
 
         `once`: what has been said of this very object in these words is not said again, by whatever replica, for as
         long as the API server keeps the Event.
         """
         _log.info("event", extra={"reason": reason, "object": f"{regarding.namespace}/{regarding.name}", "note": note})
-        try:
-            self._queue.put_nowait(self._document(regarding, reason, note, once=once))
-        except asyncio.QueueFull:
+        room = _ROOM_FOR_NORMAL if REASONS[reason][1] == _NORMAL else _ROOM
+        if self._queue.qsize() < room:
+            self._queue.put_nowait(_Told(regarding, reason, note, self._clock.now(), once))
+        else:
+            self._folded[regarding.namespace, reason] += 1
             self._metrics.events_dropped.inc()
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
         while True:
-            await self._write(await self._queue.get())
+            await self._write(await self._queue.get(), _PATIENCE_SECONDS)
+            if self._queue.empty():
+                self._unfold()
             await asyncio.sleep(1 / _EVENTS_PER_SECOND)
+
+    def _unfold(self) -> None:
+        folded, self._folded = self._folded, Counter()
+        for (namespace, reason), count in folded.items():
+            note = f"and {count} more like this, too many for an Event each"
+            self.announce(Regarding("Namespace", namespace, namespace, ""), reason, note)
 
     async def drain(self, timeout_seconds: float) -> None:
         """Write what is still queued, as far as the time allows."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 while not self._queue.empty():
-                    await self._write(self._queue.get_nowait())
+                    await self._write(self._queue.get_nowait(), 0)
 
-    async def _write(self, document: dict[str, Any]) -> None:
+    async def _write(self, told: _Told, patience_seconds: float) -> None:
+        namespace = told.regarding.namespace
         try:
-            await self._api.post(object_path("events", document["metadata"]["namespace"]), document, dict)
+            async with contextlib.AsyncExitStack() as stack:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(patience_seconds):
+                        await stack.enter_async_context(self._slots.hold(Urgency.STORY, namespace))
+                await self._api.post(object_path("events", namespace), self._document(told), Versioned)
             self._metrics.api_calls.labels("create", "ok").inc()
         except ApiError as error:
             self._metrics.api_calls.labels("create", str(error.status or "unreachable")).inc()
@@ -135,10 +169,10 @@ class Announcer:
             level = logging.DEBUG if error.status in (_FORBIDDEN, _CONFLICT) else logging.WARNING
             _log.log(level, "event not written", extra={"error": str(error)})
 
-    def _document(self, regarding: Regarding, reason: str, note: str, *, once: bool) -> dict[str, Any]:
-        action, kind = REASONS[reason]
-        words = f"{regarding.uid} {reason} {note}".encode()
-        suffix = hashlib.sha256(words).hexdigest()[:16] if once else secrets.token_hex(8)
+    def _document(self, told: _Told) -> dict[str, Any]:
+        regarding, (action, kind) = told.regarding, REASONS[told.reason]
+        words = f"{regarding.uid} {told.reason} {told.note}".encode()
+        suffix = hashlib.sha256(words).hexdigest()[:16] if told.once else secrets.token_hex(8)
         about = {
             "apiVersion": regarding.api_version,
             "kind": regarding.kind,
@@ -151,12 +185,12 @@ class Announcer:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": f"{regarding.name[:200]}.{suffix}", "namespace": regarding.namespace},
-            "eventTime": timestamp.render_micro(self._clock.now()),
+            "eventTime": timestamp.render_micro(told.at),
             "reportingController": CONTROLLER,
             "reportingInstance": self._holder[:128],
             "action": action,
-            "reason": reason,
+            "reason": told.reason,
             "regarding": about,
-            "note": note.encode()[:_MAX_NOTE].decode("utf-8", "ignore"),
+            "note": told.note.encode()[:_MAX_NOTE].decode("utf-8", "ignore"),
             "type": kind,
         }

@@ -72,7 +72,7 @@ class Asking:
         """True where a deadline has come and the workload was not asked since."""
         return state.deadline is not None and now >= state.deadline and self._asked_for != state.deadline
 
-    def proceed(self, target: Target, state: Eviction, request: Request, now: datetime) -> float:
+    def proceed(self, target: Target, state: Eviction, request: Request, now: datetime, tenant: str) -> float:
         """Start a call where one is due; return the seconds until the next is, should nothing else happen."""
         if self._call is not None:
             return self._settings.poll_interval_seconds
@@ -87,8 +87,10 @@ class Asking:
         limit = self._limit(state, now)
         # The last word is never a new hint: there would be no time left to act on it.
         is_hint = knowledge is Knowledge.UNSENT and not is_last_word
-        lines, eviction_id = self._lines, state.eviction_id
-        call = lines.ask(target, request, limit) if is_hint else lines.look(target, eviction_id, limit)
+        if is_hint:
+            call = self._lines.ask(target, request, limit, tenant=tenant)
+        else:
+            call = self._lines.look(target, state.eviction_id, limit, tenant=tenant)
         self._call = asyncio.create_task(call)
         self._call.add_done_callback(self._learn)
         return self._settings.poll_interval_seconds

@@ -87,7 +87,7 @@ class Conversation:
         target = self.target(pod)
         if not isinstance(target, Target) or not life.is_waiting(state.phase):
             return max(_SHORTEST_PAUSE_SECONDS, min(resync, until_deadline))
-        pause = self.asking.proceed(target, state, self._request(pod, state), now)
+        pause = self.asking.proceed(target, state, self._request(pod, state), now, pod.metadata.namespace or "")
         if self.asking.is_calling:
             return resync
         return max(_SHORTEST_PAUSE_SECONDS, min(resync, pause, until_deadline))
@@ -99,7 +99,8 @@ class Conversation:
             return
         # A call that is under way must not be heard after this one.
         await self.asking.close()
-        await self._tools.lines.take_back(target, state.eviction_id, _TAKE_BACK_SECONDS)
+        tenant = pod.metadata.namespace or ""
+        await self._tools.lines.take_back(target, state.eviction_id, _TAKE_BACK_SECONDS, tenant=tenant)
 
     def _request(self, pod: Pod, state: Eviction) -> Request:
         policy = self._tools.namespaces.of(pod.metadata.namespace)

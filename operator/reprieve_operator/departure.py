@@ -6,6 +6,7 @@ Whether it goes is decided before (`life`), how by `ending`; what this process k
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 
 from reprieve_policy import checkpoint, ending
@@ -164,7 +165,7 @@ class Departure:
             self._written(pod, decision)
         pause = self._ending.wait(pod)
         if self._ending.may_let_go(pod):
-            self._see(await self._tools.effects.let_go(pod.metadata))
+            self._see(replace(pod, metadata=await self._tools.effects.let_go(pod.metadata)))
         return pause
 
     async def _record(self, pod: Pod, state: Eviction) -> None:

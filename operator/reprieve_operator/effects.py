@@ -5,6 +5,7 @@ A conflict says that what was decided on is no longer so: it comes out as `ApiEr
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from reprieve_policy import contract, eviction, keys, mark
@@ -12,20 +13,18 @@ from reprieve_policy.contract import Request
 from reprieve_policy.eviction import Eviction
 from reprieve_policy.objects import annotations_of, labels_of
 from reprieve_policy.timestamp import render
-from reprieve_runtime.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Api, ApiError
+from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, STRATEGIC_MERGE_PATCH, Api, ApiError
 from reprieve_runtime.paths import object_path
 
 from . import observe
 from .clock import Clock
 from .election import Election
 from .metrics import Metrics
-from .pods import Pod, VersionedMeta
+from .pods import Pod, Versioned, VersionedMeta
+from .slots import Slots, Urgency
 
 DISRUPTION_REASON = "PreemptionByReprieve"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
-_MAX_CALLS = 32
-"""Calls at once. Without a limit, those of a thousand victims would time out while they wait for each other, and each
-connection's buffers take a quarter of a megabyte."""
 _NOT_FOUND = 404
 _CONFLICT = 409
 
@@ -36,12 +35,12 @@ R = TypeVar("R")
 class Effects:
     """What the operator does to the cluster."""
 
-    def __init__(self, api: Api, election: Election, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, api: Api, slots: Slots, election: Election, metrics: Metrics, clock: Clock) -> None:
         self._api = api
         self._election = election
         self._metrics = metrics
         self._clock = clock
-        self._calls = asyncio.Semaphore(_MAX_CALLS)
+        self._slots = slots
 
     async def read(self, namespace: str, name: str, uid: str) -> Pod | None:
         """Return the pod, `None` where it is gone or another of the same name has taken its place."""
@@ -51,7 +50,7 @@ class Effects:
     async def find(self, path: str, kind: type[R]) -> R | None:
         """Return any object, `None` where it is not there."""
         try:
-            async with self._calls:
+            async with self._slots.hold(Urgency.NOTE, _tenant(path)):
                 found = await self._api.get(path, kind)
         except ApiError as error:
             self._metrics.api_calls.labels("get", str(error.status or "unreachable")).inc()
@@ -73,13 +72,14 @@ class Effects:
             body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER] = None
             if hold and not observe.has_cleanup_finalizer(pod.metadata):
                 body["metadata"]["finalizers"] = [*(pod.metadata.finalizers or ()), keys.CLEANUP_FINALIZER]
-        return await self._patch(pod.metadata, body)
+        urgency = Urgency.TELL if begins else Urgency.NOTE
+        return replace(pod, metadata=await self._patch(pod.metadata, body, urgency))
 
     async def write_finished(self, pod: Pod, state: Eviction) -> Pod:
         """Write the last state of a pod that ended by itself, and let go of it."""
         body = _state(state)
         _let_go(pod.metadata, body)
-        return await self._patch(pod.metadata, body)
+        return replace(pod, metadata=await self._patch(pod.metadata, body))
 
     async def write_cancelled(self, pod: Pod, state: Eviction, *, has_room: bool = True) -> Pod:
         """Take every mark away, keep the state as a record where there is room, tell a workload that reads it, let go."""
@@ -96,7 +96,7 @@ class Effects:
         if keys.CHECKPOINT_REQUEST in annotations_of(pod.metadata):
             body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_cancelled(state.eviction_id)
         _let_go(pod.metadata, body)
-        return await self._patch(pod.metadata, body)
+        return replace(pod, metadata=await self._patch(pod.metadata, body))
 
     async def write_disruption(self, pod: Pod, state: Eviction | None) -> Pod:
         """Write the state, where there is room for one, and the condition that Jobs read as "not the pod's fault"."""
@@ -107,7 +107,7 @@ class Effects:
         """Delete this very pod with the grace that was chosen; `False` where somebody else was quicker."""
         path, options = object_path("pods", pod.metadata.namespace, pod.metadata.name), _delete_options(pod, state)
         try:
-            await self._call("delete", lambda: self._api.delete(path, options))
+            await self._call("delete", path, lambda: self._api.delete(path, options))
         except ApiError as error:
             if error.status not in (_NOT_FOUND, _CONFLICT):
                 raise
@@ -126,9 +126,9 @@ class Effects:
             "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace},
             "deleteOptions": _delete_options(pod, state),
         }
-        await self._call("evict", lambda: self._api.command(path, document))
+        await self._call("evict", path, lambda: self._api.command(path, document))
 
-    async def let_go(self, metadata: VersionedMeta) -> Pod:
+    async def let_go(self, metadata: VersionedMeta) -> VersionedMeta:
         """Remove our finalizer; the object may go as far as we are concerned."""
         body: Body = {"metadata": {}}
         _let_go(metadata, body)
@@ -136,7 +136,8 @@ class Effects:
 
     async def request_eviction(self, metadata: VersionedMeta) -> None:
         """Give a mark in another dialect our label; the watch takes it from there."""
-        await self._patch(metadata, {"metadata": {"labels": {keys.SOFT_EVICTION: mark.MARKED}}})
+        body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: mark.MARKED}}}
+        await self._patch(metadata, body, Urgency.TELL)
 
     async def take_label(self, metadata: VersionedMeta) -> None:
         """Take our label away, and a state that cannot be read."""
@@ -156,7 +157,7 @@ class Effects:
     async def patch_owner(self, path: str, metadata: VersionedMeta, changes: Mapping[str, object]) -> None:
         """Change the metadata of the controller that will replace a victim."""
         body = {"metadata": {**changes, "uid": metadata.uid, "resourceVersion": metadata.resourceVersion}}
-        await self._call("patch", lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+        await self._call("patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
 
     async def patch_job(
         self, path: str, metadata: VersionedMeta, changes: Mapping[str, object], *, suspend: bool | None
@@ -165,16 +166,16 @@ class Effects:
         body: Body = {"metadata": {**changes, "uid": metadata.uid, "resourceVersion": metadata.resourceVersion}}
         if suspend is not None:
             body["spec"] = {"suspend": suspend}
-        await self._call("patch", lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+        await self._call("patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
 
     async def create(self, path: str, document: Mapping[str, object]) -> Body:
         """Create an object and return it."""
-        return await self._call("create", lambda: self._api.post(path, document, Body))
+        return await self._call("create", path, lambda: self._api.post(path, document, Body))
 
     async def remove(self, path: str) -> None:
         """Delete an object of our own; that it is gone already is as good."""
         try:
-            await self._call("delete", lambda: self._api.delete(path, {}))
+            await self._call("delete", path, lambda: self._api.delete(path, {}))
         except ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
@@ -183,12 +184,21 @@ class Effects:
         """Replace the conditions of an object that nobody has changed meanwhile."""
         precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         body = {"metadata": precondition, "status": {"conditions": conditions}}
-        await self._call("patch", lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+        await self._call("patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
 
-    async def _patch(self, metadata: VersionedMeta, body: Body) -> Pod:
+    async def _patch(
+        self, metadata: VersionedMeta, body: Body, urgency: Urgency = Urgency.END, *, subresource: str = ""
+    ) -> VersionedMeta:
+        """Change a pod that nobody has changed meanwhile. All but the metadata is then as it was: it is not asked for."""
         body["metadata"] |= {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
-        path = object_path("pods", metadata.namespace, metadata.name)
-        return await self._call("patch", lambda: self._api.patch(path, body, Pod, content_type=MERGE_PATCH))
+        path = object_path("pods", metadata.namespace, metadata.name, subresource)
+        # Only a strategic merge adds to a list of conditions.
+        kind = STRATEGIC_MERGE_PATCH if subresource else MERGE_PATCH
+
+        async def patch() -> Versioned:
+            return await self._api.patch(path, body, Versioned, content_type=kind, accept=METADATA_ONLY)
+
+        return (await self._call("patch", path, patch, urgency)).metadata
 
     async def _write_condition(self, pod: Pod, metadata: Body, status: str, message: str) -> Pod:
         condition = {
@@ -198,15 +208,13 @@ class Effects:
             "message": message,
             "lastTransitionTime": render(self._clock.now().replace(microsecond=0)),
         }
-        precondition = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resourceVersion}
-        body = {"metadata": metadata | precondition, "status": {"conditions": [condition]}}
-        path = object_path("pods", pod.metadata.namespace, pod.metadata.name, "status")
-        return await self._call("patch", lambda: self._api.patch(path, body, Pod, content_type=STRATEGIC_MERGE_PATCH))
+        body = {"metadata": metadata, "status": {"conditions": [condition]}}
+        return replace(pod, metadata=await self._patch(pod.metadata, body, subresource="status"))
 
-    async def _call(self, verb: str, call: Callable[[], Awaitable[R]]) -> R:
+    async def _call(self, verb: str, path: str, call: Callable[[], Awaitable[R]], urgency: Urgency = Urgency.END) -> R:
         """Make one write, if this replica may, and count what came of it."""
         try:
-            async with self._calls:
+            async with self._slots.hold(urgency, _tenant(path)):
                 # A call under way as the lease ends is given up: the next leader may be writing already.
                 async with asyncio.timeout(self._election.check()):
                     result = await call()
@@ -218,6 +226,10 @@ class Effects:
             raise
         self._metrics.api_calls.labels(verb, "ok").inc()
         return result
+
+
+def _tenant(path: str) -> str:
+    return path.partition("/namespaces/")[2].partition("/")[0]
 
 
 def _delete_options(pod: Pod, state: Eviction) -> Body:

@@ -75,15 +75,18 @@ class Keeper:
         return self._departure.is_stuck(self._pod)
 
     def see(self, pod: Pod) -> None:
-        """Take in what a watch saw, unless it is older than what is known."""
-        if self._pod is None or _version(pod) >= _version(self._pod):
+        """Take in what a watch saw, unless it is older than what is known; an own write that it tells of is no news."""
+        known, version = -1 if self._pod is None else _version(self._pod), _version(pod)
+        if version >= known:
             self._pod = pod
             self._looked_at = self._tools.clock.monotonic()
-        self._changed.set()
+        if version > known or not version:
+            self._changed.set()
 
     def join(self, muster: Muster) -> None:
         """Have the pod go with its gang, of which another was asked to go."""
         self._gang.enter(muster)
+        self._changed.set()
 
     def look(self) -> None:
         """Look at the pod itself: an event said that it left the watch, or one may have been missed."""

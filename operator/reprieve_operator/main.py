@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 
+import uvloop
+
 from reprieve_runtime import logs
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.settings import refuse
@@ -31,7 +33,8 @@ def main() -> None:
     # kopf says at INFO, for each event of each pod, that the handler succeeded.
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
     try:
-        asyncio.run(run(settings))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run(settings))
     except (ApiError, OSError) as error:
         _log.critical("cannot run", extra={"error": str(error)})
         raise SystemExit(1) from error

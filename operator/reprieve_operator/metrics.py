@@ -77,7 +77,7 @@ class Metrics:
         )
         self.api_calls = Counter(
             "reprieve_api_calls",
-            "Calls to the API server about victims, by what came of them",
+            "Calls to the API server about victims and Events of them, by what came of them",
             ["verb", "outcome"],
             registry=self.registry,
         )

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from reprieve_policy.contract import Request
@@ -11,10 +12,11 @@ from reprieve_runtime.api import Api
 from .http_line import HttpLine
 from .line import Heard, Line, Reply
 from .signal_line import SignalLine
+from .slots import Slots, Urgency
 from .targets import GrpcTarget, HttpTarget, SignalTarget, Target
 
 _MAX_CALLS: Final = 200
-"""Calls at once. Without a limit, a thousand victims that time out together use up the file descriptors."""
+"""Calls at once, half of them to the pods of one Namespace. Without a limit, a thousand victims that time out together use up the file descriptors."""
 
 
 def _grpc_line() -> Line[GrpcTarget]:
@@ -38,24 +40,26 @@ class Switchboard:
     def __init__(self, lines: Lines, max_calls: int = _MAX_CALLS) -> None:
         self._makers = lines
         self._lines: dict[type[Target], Line[Any]] = {}
-        self._calls = asyncio.Semaphore(max_calls)
+        self._slots = Slots(max_calls, share=max(1, max_calls // 2))
 
-    async def ask(self, target: Target, request: Request, timeout_seconds: float) -> Reply:
+    async def ask(self, target: Target, request: Request, timeout_seconds: float, *, tenant: str = "") -> Reply:
         """Ask for a checkpoint."""
-        line = self._line(target)
-        return await self._call(lambda: line.ask(target, request, timeout_seconds), timeout_seconds, Heard.NOT_RECEIVED)
+        line, slot = self._line(target), self._slots.hold(Urgency.TELL, tenant)
+        return await _call(
+            slot, lambda: line.ask(target, request, timeout_seconds), timeout_seconds, Heard.NOT_RECEIVED
+        )
 
-    async def look(self, target: Target, eviction_id: str, timeout_seconds: float) -> Reply:
+    async def look(self, target: Target, eviction_id: str, timeout_seconds: float, *, tenant: str = "") -> Reply:
         """Ask how far it is; without effect on the workload."""
-        line = self._line(target)
-        return await self._call(lambda: line.look(target, eviction_id, timeout_seconds), timeout_seconds, Heard.UNSURE)
+        line, slot = self._line(target), self._slots.hold(Urgency.NOTE, tenant)
+        return await _call(slot, lambda: line.look(target, eviction_id, timeout_seconds), timeout_seconds, Heard.UNSURE)
 
-    async def take_back(self, target: Target, eviction_id: str, timeout_seconds: float) -> None:
+    async def take_back(self, target: Target, eviction_id: str, timeout_seconds: float, *, tenant: str = "") -> None:
         """Say that the request is taken back, where the carrier has a word for it."""
         line = self._line(target)
         if isinstance(line, HttpLine) and isinstance(target, HttpTarget):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_seconds), self._calls:
+                async with asyncio.timeout(timeout_seconds), self._slots.hold(Urgency.END, tenant):
                     await line.take_back(target, eviction_id, timeout_seconds)
 
     async def close(self) -> None:
@@ -69,14 +73,18 @@ class Switchboard:
             self._lines[kind] = self._makers[kind]()
         return self._lines[kind]
 
-    async def _call(self, call: Callable[[], Awaitable[Reply]], timeout_seconds: float, if_busy: Heard) -> Reply:
+
+async def _call(
+    slot: AbstractAsyncContextManager[None],
+    call: Callable[[], Awaitable[Reply]],
+    timeout_seconds: float,
+    if_busy: Heard,
+) -> Reply:
+    async with contextlib.AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._calls.acquire()
+                await stack.enter_async_context(slot)
         except TimeoutError:
             # Without this, workloads that hang would keep the others from their deadlines, not only from their hints.
             return Reply(if_busy, detail="too many calls are under way")
-        try:
-            return await call()
-        finally:
-            self._calls.release()
+        return await call()

@@ -26,6 +26,7 @@ from .policy_source import PolicySource
 from .requeuer import Requeuer
 from .resumer import Resumer
 from .settings import OperatorSettings
+from .slots import Slots
 from .sweep import Sweep
 from .switchboard import Switchboard, lines_of
 from .tally import Tally
@@ -37,6 +38,9 @@ _log = logging.getLogger(__name__)
 _REWATCH_SECONDS = 1.0
 _DRAIN_SECONDS = 2.0
 _POLICY_SECONDS = 10.0
+_MAX_CALLS = 32
+"""To the API server at once, about victims. Without a limit, those of a thousand victims would time out while they wait
+for each other, and each connection's buffers take a quarter of a megabyte."""
 
 
 class Terms:
@@ -51,7 +55,8 @@ class Terms:
         self._gatekeeper: Gatekeeper | None = None
         self._census: GangCensus | None = None
         self.election = Election(lease_api, settings, clock)
-        self._announcer = Announcer(api, settings.holder, metrics, clock)
+        self._slots = Slots(_MAX_CALLS)
+        self._announcer = Announcer(api, self._slots, settings.holder, metrics, clock)
         self.policy = PolicySource(
             api, settings.namespace, self._announcer, metrics, is_leading=lambda: self.election.is_leading
         )
@@ -77,7 +82,7 @@ class Terms:
 
     async def _handle_victims(self, namespaces: NamespacePolicies) -> None:
         lines = Switchboard(lines_of(self._api))
-        effects = Effects(self._api, self.election, self._metrics, self._clock)
+        effects = Effects(self._api, self._slots, self.election, self._metrics, self._clock)
         requeuer = self._make_requeuer(effects)
         keepers = Keepers(
             Tools(

@@ -126,6 +126,8 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = 500
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = _NoDiffs()
+    # Nothing is kept of handlers' progress either: without this, kopf looks for it in each event.
+    settings.persistence.progress_storage = kopf.MultiProgressStorage([])
     settings.scanning.disabled = True
     settings.process.ultimate_exiting_timeout = None
     settings.networking.request_timeout = 60

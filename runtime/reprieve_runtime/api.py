@@ -27,7 +27,9 @@ JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+METADATA_ONLY = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+"""Of one object; an API server that cannot leave out the rest sends all of it."""
+_METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WATCH_SECONDS = 290
 """The server ends a watch after this; without it, one behind a dead load balancer would never be noticed."""
 _SILENCE_SECONDS = 90.0
@@ -155,9 +157,10 @@ class Api:
         *,
         content_type: str = MERGE_PATCH,
         params: Params | None = None,
+        accept: str = JSON,
     ) -> T:
-        """Change one object."""
-        text = await self.request("PATCH", path, params=params, body=body, content_type=content_type)
+        """Change one object; `accept` may ask for less than all of it back."""
+        text = await self.request("PATCH", path, params=params, body=body, content_type=content_type, accept=accept)
         return msgspec.json.decode(text, type=decode_as)
 
     async def delete(self, path: str, body: object) -> None:
@@ -185,7 +188,7 @@ class Api:
         limit: int = 500,
     ) -> AsyncIterator[tuple[list[T], str]]:
         """Yield a collection in pages, each with the resourceVersion to watch from."""
-        accept = f"{_METADATA_ONLY},{JSON}" if metadata_only else JSON
+        accept = f"{_METADATA_ONLY_LIST},{JSON}" if metadata_only else JSON
         asked = {**(params or {}), "limit": str(limit)}
         while True:
             text = await self.request("GET", path, params=asked, accept=accept, timeout_seconds=60.0)

@@ -16,6 +16,7 @@ from reprieve_operator.election import Election, NotLeading
 from reprieve_operator.metrics import Metrics
 from reprieve_operator.pods import Pod
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.slots import Slots
 from reprieve_policy.eviction import Outcome
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.lease import Lease
@@ -170,7 +171,7 @@ async def test_a_write_under_way_as_the_lease_ends_is_given_up(leases: Leases, r
     async with asyncio.timeout(5):
         await leases.is_waiting.wait()
     replica.advance(SETTINGS.renew_deadline_seconds - 0.05)
-    effects = Effects(cast("Api", _Silent()), replica.election, Metrics(), Clock())
+    effects = Effects(cast("Api", _Silent()), Slots(1), replica.election, Metrics(), Clock())
     state = an_eviction().ended(Outcome.SKIPPED).build()
     async with asyncio.timeout(5):
         with pytest.raises(ApiError, match="LeaseOver"):

@@ -19,6 +19,7 @@ from reprieve_operator.election import Election, NotLeading
 from reprieve_operator.gatekeeper import Gatekeeper
 from reprieve_operator.metrics import Metrics
 from reprieve_operator.policy_source import PolicySource
+from reprieve_operator.slots import Slots
 from reprieve_policy import keys
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing.builders import NOW
@@ -110,7 +111,7 @@ async def gatekeeper(directory: Path, *pods: Any) -> AsyncIterator[Running]:
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
     async with stub_api(directory, collections={ALL: by_name, TEAM: dict(by_name)}) as (stub, api):
         time, said, leadership, metrics = Time(), Said(), Leadership(), Metrics()
-        effects = Effects(api, cast("Election", leadership), metrics, time.clock())
+        effects = Effects(api, Slots(32), cast("Election", leadership), metrics, time.clock())
         keeper = Gatekeeper(
             api,
             effects,
