@@ -132,8 +132,9 @@ def test_the_audit_log_is_read_with_the_one_that_was_full_before_it(tmp_path: Pa
             separators=(",", ":"),
         )
 
+    hung_up = line("here", "a", "patch").replace("responseStatus", "annotations")
     (tmp_path / "audit-2026-11-22T02-00-01.000.log").write_text(line("here", "a", "patch") + "\n")
-    (tmp_path / "audit.log").write_text(f"{line('there', 'a', 'patch')}\n{line('here', 'a', 'delete')}\n")
+    (tmp_path / "audit.log").write_text(f"{line('there', 'a', 'patch')}\n{line('here', 'a', 'delete')}\n{hung_up}\n")
     found = audit.read(tmp_path / "audit.log", "here")
 
     assert [entry.verb for entry in found] == ["patch", "delete"]

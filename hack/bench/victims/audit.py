@@ -32,7 +32,8 @@ def read(log: Path, namespace: str) -> list[Entry]:
 def _of_file(file: Path, namespace: str) -> Iterator[Entry]:
     with file.open() as lines:
         for line in lines:
-            if namespace in line and '"resource":"pods"' in line:
+            # One whose client hung up has no status: nobody was answered, and its entry says nothing of what was done.
+            if namespace in line and '"resource":"pods"' in line and '"responseStatus"' in line:
                 yield _entry(json.loads(line))
 
 
