@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Self
 
 _CHUNK = b"x" * 65536
@@ -54,6 +54,15 @@ def _say(writer: asyncio.StreamWriter, body: bytes) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
 
 
+@contextlib.contextmanager
+def _aborting(writer: asyncio.StreamWriter) -> Iterator[None]:
+    """Leave nothing behind, however the block ends: nobody waits for the rest of a gibibyte."""
+    try:
+        yield
+    finally:
+        writer.transport.abort()
+
+
 BEHAVIOURS: Mapping[str, Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]] = {
     "never-closes": _never_close,
     "drips": _drip,
@@ -82,6 +91,8 @@ class Villains:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Transports close in the loop's next turn.
+        await asyncio.sleep(0)
 
     def hint(self, behaviour: str) -> str:
         """Return the annotation of a pod whose workload behaves like this."""
@@ -97,7 +108,7 @@ class Villains:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with _aborting(writer), contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode().strip("/")
             if path == REDIRECTS:
                 location = b"Location: http://127.0.0.1:%d/stolen\r\n" % self._port
@@ -107,4 +118,5 @@ class Villains:
             else:
                 self.reached += 1
             await writer.drain()
-        writer.close()
+            writer.close()
+            await writer.wait_closed()
