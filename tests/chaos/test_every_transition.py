@@ -81,8 +81,13 @@ async def test_killed_at_every_write_it_resumes_exactly(
 ) -> None:
     def prepare() -> Program:
         # The same identity: a crashed container's successor need not wait until its own lease is over.
+        # Not asked again too soon: hundreds of workloads that save would take all the time there is.
         return cluster.prepare_operator(
-            kubeconfig=kubeconfig, identity="chaos", cleanup_finalizer=True, sweep_interval_seconds=5
+            kubeconfig=kubeconfig,
+            identity="chaos",
+            cleanup_finalizer=True,
+            sweep_interval_seconds=10,
+            poll_interval_seconds=2,
         )
 
     director.start = successors = Successors(prepare)

@@ -26,7 +26,8 @@ from .stage import Stage, all_of
 
 Json = Any
 
-_PAUSE_SECONDS = 0.2
+_PAUSE_SECONDS = 1.0
+"""Each look is a list of all pods."""
 _STANDSTILL_SECONDS = 150.0
 """Above what a victim that lost too many hints waits for."""
 _TICK_SECONDS = 0.02
