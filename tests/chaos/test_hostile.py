@@ -23,11 +23,11 @@ HARMFUL = {keys.MAX_DEFERRAL: "3s", "example.com/pad": "x" * 200_000}
 
 
 HARM_SECONDS = 90
-"""On top, for a machine that also produces what harms: gibibytes, for one. Bystanders have no more than usual."""
+"""On top, for a machine that also produces what harms: gibibytes, for one. Bystanders have less."""
 
 
 def bystanders() -> list[Actor]:
-    return [Actor(f"bystander-{index}", says=SAVED, seconds=SHORT) for index in range(BYSTANDERS)]
+    return [Actor(f"bystander-{index}", says=SAVED, seconds=SHORT, slack_seconds=60) for index in range(BYSTANDERS)]
 
 
 async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else(director: Director) -> None:
