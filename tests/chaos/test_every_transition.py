@@ -81,6 +81,7 @@ async def test_killed_at_every_write_it_resumes_exactly(
 ) -> None:
     def prepare() -> Program:
         # The same identity: a crashed container's successor need not wait until its own lease is over.
+        # A lease that outlasts what is held: the operator gives up calls when its own is no longer certain.
         # Not asked again too soon: hundreds of workloads that save would take all the time there is.
         return cluster.prepare_operator(
             kubeconfig=kubeconfig,
@@ -88,6 +89,8 @@ async def test_killed_at_every_write_it_resumes_exactly(
             cleanup_finalizer=True,
             sweep_interval_seconds=10,
             poll_interval_seconds=2,
+            lease_duration_seconds=30,
+            renew_deadline_seconds=20,
         )
 
     director.start = successors = Successors(prepare)

@@ -62,6 +62,7 @@ class Director:
         self._leads = asyncio.Event()
         self._arrived_at = 0.0
         self._happened = 0
+        self._crashing: asyncio.Task[None] | None = None
         self._gangs: dict[str, str] = {}
 
     async def before(self, call: Call) -> None:
@@ -115,13 +116,13 @@ class Director:
     async def crashing(self) -> AsyncIterator[None]:
         """Keep an operator alive for the block, between kills."""
         program = await self.start_leader()
-        work = asyncio.create_task(self._crash(program))
+        self._crashing = asyncio.create_task(self._crash(program))
         try:
             yield
         finally:
-            work.cancel()
+            self._crashing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await work
+                await self._crashing
 
     async def cast(self, actors: Iterable[Actor]) -> None:
         """Bring actors to life, with their partners, in the place of those before."""
@@ -145,6 +146,8 @@ class Director:
         names = {actor.name for actor in actors} if actors is not None else set(self.actors)
         seen, seen_at = -1, time.monotonic()
         while left := await self._left(names):
+            if self._crashing is not None and self._crashing.done():
+                await self._crashing
             if self._happened != seen:
                 seen, seen_at = self._happened, time.monotonic()
             assert time.monotonic() < seen_at + _STANDSTILL_SECONDS, "\n".join(["nothing happens any more:", *left])
@@ -235,7 +238,8 @@ class Director:
 
     async def _hold(self, actor: Actor, kill: Kill) -> None:
         killed = self._killed
-        self._held.append((actor, kill))
+        if all(actor is not other for other, _ in self._held):
+            self._held.append((actor, kill))
         self._arrived_at = time.monotonic()
         self._arrived.set()
         await killed.wait()
