@@ -111,8 +111,9 @@ async def test_without_an_api_server_it_lives_and_says_what_it_waits_for(tmp_pat
         status, text = await program.get("/readyz")
 
         assert status == 503
-        collections = "namespaces, priorityclasses, policy, lease, elasticquotas, jobs, statefulsets, replicasets"
-        assert text == f"not ready: certificates, {collections}\n"
+        known = "namespaces, priorityclasses, policy, lease, elasticquotas"
+        owners = "jobs, statefulsets, replicasets, jobsets, leaderworkersets"
+        assert text == f"not ready: certificates, {known}, {owners}\n"
         assert (await program.wait_for_log("certificates not ensured"))["level"] == "warning"
         assert "not-for-logs" not in json.dumps(program.log)
 
