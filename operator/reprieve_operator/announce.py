@@ -68,6 +68,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "WaitingForFinalizers": ("Wait", _WARNING),
     "CleanupCeilingReached": ("Release", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),
+    "LostNodesUnreadable": ("Read", _WARNING),
     "GangWaiting": ("Wait", _NORMAL),
     "GangReleased": ("Release", _NORMAL),
     "GangIncomplete": ("Release", _WARNING),

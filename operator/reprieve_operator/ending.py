@@ -43,7 +43,7 @@ class Ending:
         """True where we hold a victim that needs no holding, or have held it for as long as is allowed."""
         if not observe.has_cleanup_finalizer(pod.metadata):
             return False
-        if observe.have_containers_ended(pod):
+        if observe.have_containers_ended(pod) or observe.is_forced(pod.metadata):
             return True
         if self._until_ceiling(pod) > 0:
             return False

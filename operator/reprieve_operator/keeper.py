@@ -7,9 +7,9 @@ when others hold the object) may be lost at any instant.
 import asyncio
 import logging
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from reprieve_policy import life
+from reprieve_policy import life, lost_node
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life import Decision
 from reprieve_policy.life_table import TERMINAL
@@ -137,7 +137,10 @@ class Keeper:
         settings, now = self._tools.policy.current, self._tools.clock.now()
         if self._workload.is_owed_the_last_word(pod, state, seen):
             return self._workload.proceed(pod, state)
-        decision = life.decide(state, seen, observe.plan_of(pod, settings, has_room=self._has_room), settings, now)
+        plan = observe.plan_of(pod, settings, has_room=self._has_room)
+        decision = life.decide(state, seen, plan, settings, now)
+        if lost_node.matters(state, decision.eviction, settings) and await self._tools.nodes.is_lost(pod):
+            decision = life.decide(state, replace(seen, is_node_lost=True), plan, settings, now)
         if decision.moves or is_leaving:
             pause = await self._follow(pod, decision, begins=begins)
             self._workload.asking.forget_answer(answer)

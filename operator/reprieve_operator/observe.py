@@ -176,6 +176,12 @@ def have_containers_ended(pod: Pod) -> bool:
     return bool(states) and all(state is not None and state.terminated is not None for state in states)
 
 
+def is_forced(metadata: VersionedMeta) -> bool:
+    """True where nobody is left to say that the containers have ended: the node is gone, so the grace was 0."""
+    state = state_of(metadata)
+    return state is not None and state.grace_seconds == 0
+
+
 def has_finished(pod: Pod) -> bool:
     """True where every container has ended with 0, and none would be started again: the work was done, not interrupted."""
     states = [status.state for status in pod.status.containerStatuses or ()]

@@ -39,6 +39,9 @@ class PolicySource:
         held = self._map.in_force
         self._metrics.policy_is_good.set(held.is_as_written)
         if not held.is_as_written and self._is_leading():
-            about = Regarding("ConfigMap", self._map.namespace, self._map.name, self._map.uid)
-            note = f"what was in force stays in force: {held.complaint}"
-            self._announcer.announce(about, "PolicyUnreadable", note, once=True)
+            self.complain("PolicyUnreadable", f"what was in force stays in force: {held.complaint}")
+
+    def complain(self, reason: str, note: str) -> None:
+        """Tell once, by an Event on the ConfigMap, what it wants in vain."""
+        about = Regarding("ConfigMap", self._map.namespace, self._map.name, self._map.uid)
+        self._announcer.announce(about, reason, note, once=True)

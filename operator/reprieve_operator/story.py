@@ -44,6 +44,8 @@ def tell(move: Move, state: Eviction) -> tuple[str, str] | None:
 def deleting(state: Eviction) -> tuple[str, str]:
     """Return the Event of the DELETE."""
     price = "" if state.cost is None else f"; that costs about {_price(state.cost)}"
+    if state.grace_seconds == 0:
+        return "SoftEvictionDeleting", f"deleting the pod at once: its node is gone{price}"
     return "SoftEvictionDeleting", f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s{price}"
 
 

@@ -20,6 +20,7 @@ from .keepers import Keepers
 from .ledgerkeeper import LedgerKeeper
 from .metrics import Metrics
 from .namespace_policies import NamespacePolicies
+from .nodes import Nodes
 from .owner_jobs import OwnerJobs
 from .pods import Pod
 from .policy_source import PolicySource
@@ -93,6 +94,7 @@ class Terms:
                 effects=effects,
                 ledger=LedgerKeeper(effects),
                 jobs=OwnerJobs(self._api, effects, self._clock),
+                nodes=Nodes(effects, self.policy),
                 requeuer=requeuer,
                 lines=lines,
                 announcer=self._announcer,

@@ -7,6 +7,7 @@ from .clock import Clock
 from .effects import Effects
 from .ledgerkeeper import LedgerKeeper
 from .namespace_policies import NamespacePolicies
+from .nodes import Nodes
 from .owner_jobs import OwnerJobs
 from .policy_source import PolicySource
 from .requeuer import Requeuer
@@ -26,6 +27,7 @@ class Tools:
     effects: Effects
     ledger: LedgerKeeper
     jobs: OwnerJobs
+    nodes: Nodes
     requeuer: Requeuer
     lines: Switchboard
     announcer: Announcer

@@ -1,7 +1,8 @@
 """How a victim that may go is ended: by a DELETE, the Eviction API, or the suspension of the Job that owns it.
 
 When it may go is `life`'s; what was chosen is performed by the operator. All waiting in here ends at the victim's own
-ceiling (the setting `ceiling`, after it was requested): then it is a DELETE, whatever stands in the way.
+ceiling (the setting `ceiling`, after it was requested): then it is a DELETE, whatever stands in the way. It is one at once
+on a lost node: no budget counts a pod there as healthy, and the node may return while somebody is waited for.
 """
 
 from collections.abc import Callable
@@ -54,12 +55,12 @@ _SUSPENDING = (
 
 def concerns_its_job(eviction: Eviction, settings: PolicySettings) -> bool:
     """True where the way depends on the Job that owns the victim, if one does."""
-    return settings.suspend_jobs and suspension.is_ready(eviction)
+    return settings.suspend_jobs and not _is_forced(eviction) and suspension.is_ready(eviction)
 
 
 def decide(eviction: Eviction, job: Job | None, settings: PolicySettings, now: datetime) -> Way:
     """Return how this victim, whose outcome is settled, is ended now; `job`: what owns it, where it is concerned."""
-    if now >= ceiling_of(eviction, settings):
+    if _is_forced(eviction) or now >= ceiling_of(eviction, settings):
         return Way.DELETE
     if job is not None and concerns_its_job(eviction, settings) and _may_be_suspended(job):
         return next(rule.way for rule in _SUSPENDING if rule.applies(job))
@@ -78,6 +79,11 @@ def is_inherited(eviction: Eviction, *, has_failed: bool) -> bool:
 def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
     """Return when nothing stands in the way any longer."""
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)
+
+
+def _is_forced(eviction: Eviction) -> bool:
+    """True for one on a lost node (`lost_node`)."""
+    return eviction.grace_seconds == 0
 
 
 def _may_be_suspended(job: Job) -> bool:

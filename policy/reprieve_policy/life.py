@@ -24,7 +24,7 @@ _RELEASABLE = (Phase.SETTLED, Phase.SAVED)
 """There is nothing more to hear of the workload; others may have something to say."""
 
 LEAST_GRACE_SECONDS = 1
-"""Never 0: it drops the object without the kubelet's word, and a StatefulSet then runs the pod twice."""
+"""Not 0: it drops the object without the kubelet's word, and a StatefulSet then runs the pod twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,8 @@ class Seen:
     """False while others must be saved first (a gang's members); at the ceiling it goes all the same."""
     is_replaced: bool = False
     """Its owner has made another pod in its place."""
+    is_node_lost: bool = False
+    """Its node is gone for certain (`lost_node`): no kubelet will say that its containers have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,9 @@ def _enter_settled(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
-    """Choose the grace, once: the pod's own, shortened by the mark and by the admin, never below one second."""
+    """Choose the grace, once: the pod's own, shortened by the mark and by the admin; below one second on a lost node only."""
+    if context.settings.force_delete_on_lost_nodes and context.seen.is_node_lost:
+        return replace(eviction, grace_seconds=0, deadline=None)
     limits = [context.seen.pod_grace_seconds, context.settings.grace_cap_seconds]
     if eviction.mark_grace_seconds is not None:
         limits.append(eviction.mark_grace_seconds)

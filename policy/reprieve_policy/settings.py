@@ -57,6 +57,8 @@ class PolicySettings:
     """A pod that will be complete within this is let finish; 0: it is not."""
     end_with: str = DELETE
     """How a victim is ended: `delete`, or `evict`, which honours PodDisruptionBudgets up to the ceiling."""
+    force_delete_on_lost_nodes: bool = False
+    """A victim whose node is gone for certain is deleted with grace 0; see `lost_node`."""
     suspend_jobs: bool = False
     """A Job of which all pods must go is suspended instead, and resumed after the back-off."""
     suspended_job_backoff_seconds: int = 300
@@ -160,6 +162,7 @@ FIELDS: Mapping[str, Field] = {
     "ceiling": Field("ceiling_seconds", _DURATION.parse),
     "nearCompletion": Field("near_completion_seconds", _DURATION_OR_NONE.parse),
     "endWith": Field("end_with", OneOf((DELETE, EVICT)).parse),
+    "forceDeleteOnLostNodes": Field("force_delete_on_lost_nodes", koordinator.parse_boolean),
     "suspendJobs": Field("suspend_jobs", koordinator.parse_boolean),
     "suspendedJobBackoff": Field("suspended_job_backoff_seconds", _DURATION.parse),
     "recreateBarePods": Field("recreate_bare_pods", koordinator.parse_boolean),

@@ -7,6 +7,7 @@ _CORE = "/api/v1"
 _GROUPS: Mapping[str, str] = {
     "pods": _CORE,
     "namespaces": _CORE,
+    "nodes": _CORE,
     "secrets": _CORE,
     "configmaps": _CORE,
     "events": "/apis/events.k8s.io/v1",

@@ -140,6 +140,7 @@ def test_rights_of_people_are_bound_to_nobody() -> None:
     assert for_people == asked | {
         "reprieve:audit",
         "reprieve:claim-sensitive",
+        "reprieve:read-nodes",
         "reprieve:send-signals",
         "reprieve-bare-pods",
     }
@@ -150,6 +151,13 @@ def test_who_grants_the_operator_signals_grants_it_nothing_else_and_in_one_names
     operator = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR.namespace}
     assert (binding["kind"], binding["subjects"]) == ("RoleBinding", [operator])
     assert {right[:2] for right in _rights_in(binding)} == {("get", "pods/exec"), ("create", "pods/exec")}
+
+
+def test_who_has_lost_nodes_looked_at_grants_the_operator_to_read_one_and_nothing_else() -> None:
+    (binding,) = manifests.read(manifests.EXAMPLES / "lost-nodes.yaml")
+    operator = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR.namespace}
+    assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
+    assert {right[:2] for right in _rights_in(binding)} == {("get", "nodes")}
 
 
 def test_who_makes_pods_from_checked_templates_may_claim_the_class_in_them_and_nothing_else() -> None:

@@ -261,6 +261,11 @@ def test_every_move_that_is_told_has_a_reason_of_the_one_table() -> None:
     assert all("None" not in note and "Outcome." not in note for _, note in told)
 
 
+def test_a_grace_of_0_is_told_with_its_reason() -> None:
+    _, note = story.deleting(an_eviction(grace_seconds=0))
+    assert note == "deleting the pod at once: its node is gone"
+
+
 def test_events_name_neither_initiator_nor_reason() -> None:
     state = an_eviction(initiator="tenant-b/their-pod", reason="for their-pod", deadline=NOW, outcome=Outcome.SKIPPED)
     moves = [move for moves in TABLE.values() for move in moves.values()]

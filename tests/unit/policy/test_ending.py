@@ -1,6 +1,6 @@
 """How a victim that may go is ended, as a table of what holds then."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -27,6 +27,7 @@ class Case:
     job: Job | None = None
     outcome: Outcome = Outcome.SAVED
     seconds: float = 60
+    grace_seconds: int = 30
     want: Way
 
 
@@ -59,6 +60,10 @@ CASES = {
         settings=SUSPENDS, job=a_job(Standing.ANNOUNCED), want=Way.SUSPEND
     ),
     "the job controller is waited for": Case(settings=SUSPENDS, job=a_job(is_suspended=True), want=Way.WAIT),
+    "on a lost node no budget is asked": Case(settings=EVICTS, grace_seconds=0, want=Way.DELETE),
+    "nor is its Job, or the Job's other pods": Case(
+        settings=SUSPENDS, job=a_job(Standing.COMING), grace_seconds=0, want=Way.DELETE
+    ),
     "nobody is waited for beyond the ceiling": Case(
         settings=SUSPENDS, job=a_job(Standing.COMING), seconds=600, want=Way.DELETE
     ),
@@ -67,7 +72,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_victim_is_ended(case: Case) -> None:
-    victim = an_eviction().ended(case.outcome).build()
+    victim = replace(an_eviction().ended(case.outcome).build(), grace_seconds=case.grace_seconds)
     assert ending.decide(victim, case.job, case.settings, after(case.seconds)) is case.want
 
 

@@ -480,6 +480,8 @@ class Grace:
     pod_seconds: int = 30
     mark_seconds: int | None = None
     cap_seconds: int = 30
+    is_node_lost: bool = False
+    may_be_forced: bool = False
     want: int
 
 
@@ -491,14 +493,18 @@ GRACES = {
     "a mark may not lengthen it": Grace(pod_seconds=20, mark_seconds=25, want=20),
     "never zero, though the mark says so": Grace(mark_seconds=0, want=1),
     "never zero, though the pod says so": Grace(pod_seconds=0, want=1),
+    "nor on a lost node, unless the admin wants it": Grace(is_node_lost=True, want=30),
+    "nor where the admin wants it, on any other node": Grace(may_be_forced=True, mark_seconds=0, want=1),
+    "zero on a lost node where the admin wants it": Grace(may_be_forced=True, is_node_lost=True, want=0),
 }
 
 
 @pytest.mark.parametrize("grace", GRACES.values(), ids=GRACES)
 def test_grace_is_chosen_once(grace: Grace) -> None:
     begun = life.begin(Mark(grace_seconds=grace.mark_seconds), Source.LABEL, "pod-uid", NOW)
-    settings = PolicySettings(grace_cap_seconds=grace.cap_seconds)
-    decision = life.decide(begun, Seen(pod_grace_seconds=grace.pod_seconds), NONE, settings, NOW)
+    settings = PolicySettings(grace_cap_seconds=grace.cap_seconds, force_delete_on_lost_nodes=grace.may_be_forced)
+    seen = Seen(pod_grace_seconds=grace.pod_seconds, is_node_lost=grace.is_node_lost)
+    decision = life.decide(begun, seen, NONE, settings, NOW)
     assert decision.eviction.grace_seconds == grace.want
 
 

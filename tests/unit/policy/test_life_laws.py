@@ -81,6 +81,7 @@ def seen_by(chance: Random) -> Seen:
         answer=an_answer(chance) if chance.random() < 0.5 else None,
         hint_was_lost=chance.random() < 0.3,
         may_go=chance.random() < 0.5,
+        is_node_lost=chance.random() < 0.2,
     )
 
 
@@ -98,6 +99,7 @@ def a_life(chance: Random) -> Life:
         settings=PolicySettings(
             extension_percent=chance.choice([0, 50, 100]),
             grace_cap_seconds=chance.randint(1, 120),
+            force_delete_on_lost_nodes=chance.random() < 0.3,
             ceiling_seconds=chance.randint(1, 3600),
         ),
         steps=tuple((timedelta(seconds=chance.choice(clock)), seen_by(chance)) for _ in range(10)),
@@ -183,7 +185,8 @@ def test_whatever_is_deleted_or_over_has_an_outcome_and_a_grace_within_the_cap()
         assert (state.outcome is not None) or state.phase in BEFORE_DELETE
         if state.phase is Phase.TERMINATING:
             assert state.grace_seconds is not None
-            assert life.LEAST_GRACE_SECONDS <= state.grace_seconds <= victim.settings.grace_cap_seconds
+            assert state.grace_seconds <= victim.settings.grace_cap_seconds
+            assert state.grace_seconds >= life.LEAST_GRACE_SECONDS or victim.settings.force_delete_on_lost_nodes
 
 
 def test_what_is_over_stays_as_it_is() -> None:
