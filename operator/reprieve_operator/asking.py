@@ -4,7 +4,6 @@ Calls run beside the keeper, so that a slow workload never delays a cancellation
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -105,8 +104,8 @@ class Asking:
         call = self._call
         self._drop_call()
         if call is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await call
+            # Not `await call`: its cancellation and our own would look the same, and a lost lease would be missed.
+            await asyncio.wait([call])
 
     def _limit(self, state: Eviction, now: datetime) -> float:
         """Bound a call by what is left of the victim's time: a workload that hangs must not outlive its deadline."""
@@ -118,7 +117,11 @@ class Asking:
         if call is not self._call or call.cancelled():
             return
         self._call = None
-        reply = call.result()
+        error = call.exception()
+        if error is not None:
+            # What a workload answered was thought of by nobody. Without this, it would be told again.
+            _log.error("call failed", exc_info=error)
+        reply = Reply(Heard.UNSURE, detail=type(error).__name__) if error is not None else call.result()
         assert self._knowledge is not None
         _log.debug("workload replied", extra={"heard": reply.heard.name, "detail": reply.detail or reply.complaint})
         self._knowledge = dialogue.learn(self._knowledge, reply.heard)

@@ -55,8 +55,6 @@ class Conversation:
         if not seen.is_marked or seen.is_being_deleted or seen.containers_ended or seen.answer or seen.hint_was_lost:
             return False
         now = self._tools.clock.now()
-        if not life.is_waiting(state.phase):
-            return False
         if state.deadline is None or now < state.deadline or not isinstance(self.target(pod), Target):
             return False
         return self.asking.is_calling or self.asking.is_last_word_due(state, now)

@@ -91,11 +91,28 @@ class Departure:
         """Write the last state of a pod that ended by itself; of one that failed, what its replacement inherits before."""
         if ending.is_inherited(state, has_failed=observe.has_failed(pod)):
             await self._record(pod, state)
-        return await self._tools.effects.write_finished(pod, state)
+        return await self._write_last(self._tools.effects.write_finished, pod, state)
+
+    async def stay(self, pod: Pod, state: Eviction) -> Pod:
+        """Write the last state of a pod that stays."""
+        return await self._write_last(self._tools.effects.write_cancelled, pod, state)
 
     def vanished(self, uid: str, last: Pod | None) -> None:
         """Take note that the victim is gone, as it was seen last."""
-        self._tools.requeuer.vanished(uid, has_finished=last is not None and observe.has_finished(last))
+        self._tools.requeuer.ended(uid, has_finished=last is not None and observe.has_finished(last))
+
+    async def _write_last(self, write: Callable[..., Awaitable[Pod]], pod: Pod, state: Eviction) -> Pod:
+        """Write a state after which the pod is nobody's victim, or, where there is no room for it, that it is none."""
+        try:
+            written = await write(pod, state)
+        except ApiError as error:
+            if error.status != NO_ROOM:
+                raise
+            written = await write(pod, state, has_room=False)
+        # Without this, a state that never fitted would be acted on again and again.
+        self.unwritten = None
+        self._tools.requeuer.ended(pod.metadata.uid or "")
+        return written
 
     async def _way(self, pod: Pod, state: Eviction) -> Way:
         settings = self._tools.policy.current

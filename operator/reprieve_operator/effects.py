@@ -75,9 +75,9 @@ class Effects:
         urgency = Urgency.TELL if begins else Urgency.NOTE
         return replace(pod, metadata=await self._patch(pod.metadata, body, urgency))
 
-    async def write_finished(self, pod: Pod, state: Eviction) -> Pod:
-        """Write the last state of a pod that ended by itself, and let go of it."""
-        body = _state(state)
+    async def write_finished(self, pod: Pod, state: Eviction, *, has_room: bool = True) -> Pod:
+        """Write the last state of a pod that ended by itself, or, without room, take our label away; let go of it."""
+        body = _state(state) if has_room else _no_state()
         _let_go(pod.metadata, body)
         return replace(pod, metadata=await self._patch(pod.metadata, body))
 
@@ -85,9 +85,7 @@ class Effects:
         """Take every mark away, keep the state as a record where there is room, tell a workload that reads it, let go."""
         if observe.has_disruption_target(pod):
             pod = await self._write_condition(pod, {}, "False", "Reprieve: the soft eviction was cancelled")
-        body = _state(state)
-        if not has_room:
-            body["metadata"]["annotations"] = {keys.EVICTION: None}
+        body = _state(state) if has_room else _no_state()
         body["metadata"]["labels"] = {keys.SOFT_EVICTION: None}
         if keys.KOORDINATOR_SOFT_EVICTION in labels_of(pod.metadata):
             body["metadata"]["labels"][keys.KOORDINATOR_SOFT_EVICTION] = None
@@ -143,7 +141,7 @@ class Effects:
         """Take our label away, and a state that cannot be read."""
         body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: None}}}
         if observe.state_of(metadata) is None:
-            body["metadata"]["annotations"] = {keys.EVICTION: None}
+            body = _no_state()
         await self._patch(metadata, body)
 
     async def release_gate(self, metadata: VersionedMeta, other_gates: Sequence[str] | None) -> None:
@@ -246,6 +244,10 @@ def _state(state: Eviction) -> Body:
     if state.checkpoint is not None:
         annotations[keys.LAST_CHECKPOINT_AT] = render(state.checkpoint.saved_at)
     return {"metadata": {"labels": {keys.SOFT_EVICTION: state.phase.value}, "annotations": annotations}}
+
+
+def _no_state() -> Body:
+    return {"metadata": {"labels": {keys.SOFT_EVICTION: None}, "annotations": {keys.EVICTION: None}}}
 
 
 def _let_go(metadata: VersionedMeta, body: Body) -> None:

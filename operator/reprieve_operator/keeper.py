@@ -193,7 +193,8 @@ class Keeper:
         if state.phase is Phase.TERMINATING:
             return await self._departure.proceed(pod, decision)
         if state.phase in (Phase.CANCELLED, Phase.SPARED):
-            self.see(await self._write_cancelled(pod, state))
+            self.see(await self._departure.stay(pod, state))
+            await self._publish(pod, state)
             await self._workload.take_back(pod, state)
         elif state.phase is Phase.FINISHED:
             self.see(await self._departure.finish(pod, state))
@@ -209,16 +210,6 @@ class Keeper:
                 self._workload.asking.begin_attempt()
         self._written(pod, decision)
         return 0.0
-
-    async def _write_cancelled(self, pod: Pod, state: Eviction) -> Pod:
-        try:
-            written = await self._tools.effects.write_cancelled(pod, state)
-        except ApiError as error:
-            if error.status != NO_ROOM:
-                raise
-            written = await self._tools.effects.write_cancelled(pod, state, has_room=False)
-        await self._publish(pod, state)
-        return written
 
     async def _publish(self, pod: Pod, state: Eviction) -> None:
         if state.checkpoint is None:
@@ -275,7 +266,8 @@ class Keeper:
         _log.log(
             level, "call failed", extra={"pod": f"{self.victim.namespace}/{self.victim.name}", "error": str(error)}
         )
-        asked = error.retry_after_seconds or 0
+        # Whoever is in between may ask for anything.
+        asked = min(error.retry_after_seconds or 0, self._tools.settings.resync_interval_seconds)
         self._changed.clear()
         return max(asked, backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
 

@@ -33,7 +33,7 @@ class Keepers:
     def see(self, event_type: str | None, pod: Pod) -> None:
         """Take in one event of the watch. DELETED there may mean that the pod left the selection: a look decides."""
         uid = pod.metadata.uid or ""
-        if uid not in self._keepers and not _needs_keeping(pod.metadata):
+        if uid not in self._keepers and not observe.is_victim(pod.metadata):
             return
         keeper = self._keeper(pod.metadata)
         if event_type == "DELETED":
@@ -91,7 +91,3 @@ class Keepers:
             _log.error(
                 "keeper failed", exc_info=error, extra={"pod": f"{keeper.victim.namespace}/{keeper.victim.name}"}
             )
-
-
-def _needs_keeping(metadata: VersionedMeta) -> bool:
-    return observe.is_requested(metadata) or observe.is_alive(observe.state_of(metadata))

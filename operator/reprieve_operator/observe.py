@@ -44,13 +44,18 @@ def is_requested(metadata: VersionedMeta) -> bool:
     return label == mark.REQUESTED or (label == mark.MARKED and mark.is_marked(labels, annotations_of(metadata)))
 
 
+def is_victim(metadata: VersionedMeta) -> bool:
+    """True where an eviction is asked for or under way; also where its label is gone: it was taken back while nobody watched."""
+    return is_requested(metadata) or is_alive(state_of(metadata))
+
+
 def is_left_over(metadata: VersionedMeta) -> bool:
     """True where our label says something that nothing else on the pod bears out: nobody would ever take it away.
 
     A state that was removed or cannot be read; a mark in another dialect that was taken back before it was seen.
     """
     label, state = labels_of(metadata).get(keys.SOFT_EVICTION), state_of(metadata)
-    if label is None or is_alive(state) or is_requested(metadata):
+    if label is None or is_victim(metadata):
         return False
     return state is None or label == mark.MARKED
 

@@ -122,14 +122,14 @@ class OwnerJobs:
         if path is None:
             return None
         task = self._known.get(uid)
-        if task is None or await self._is_stale(task):
+        if task is None or self._is_stale(task):
             while len(self._known) >= _KEPT:
                 del self._known[next(iter(self._known))]
             # Whoever asks meanwhile waits for the same answer, also where the one who asked first is cancelled.
             task = self._known[uid] = asyncio.create_task(self._find(path, pod.metadata.namespace or "", uid))
         return await asyncio.shield(task)
 
-    async def _is_stale(self, task: "asyncio.Task[_Known | None]") -> bool:
+    def _is_stale(self, task: "asyncio.Task[_Known | None]") -> bool:
         if not task.done():
             return False
         if task.cancelled() or task.exception() is not None:

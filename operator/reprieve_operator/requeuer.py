@@ -17,12 +17,11 @@ from reprieve_policy.objects import annotations_of
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 
-from . import story
+from . import observe, story
 from .announce import Announcer, Regarding
 from .bare_store import BareStore, Place, Record
 from .clock import Clock
 from .effects import Effects
-from .election import NotLeading
 from .metrics import Metrics
 from .pods import Pod, Versioned
 from .policy_source import PolicySource
@@ -94,8 +93,8 @@ class Requeuer:
             return
         await self._store.put(uid, replacement)
 
-    def vanished(self, uid: str, *, has_finished: bool) -> None:
-        """Take note that a victim is gone, and whether its work was done."""
+    def ended(self, uid: str, *, has_finished: bool = False) -> None:
+        """Take note that a victim is gone, and whether its work was done, or that it stays."""
         if uid not in self._store.places:
             return
         if has_finished:
@@ -105,14 +104,11 @@ class Requeuer:
 
     async def run(self) -> None:
         """Make replacements until cancelled."""
-        try:
-            await self._load()
-            while True:
-                for uid in list(self._store.places):
-                    await self._attend(uid)
-                await self._attend_poked()
-        except NotLeading:
-            return
+        await self._load()
+        while True:
+            for uid in list(self._store.places):
+                await self._attend(uid)
+            await self._attend_poked()
 
     async def _attend_poked(self) -> None:
         """Attend to those of which there is news, until it is time to look at all of them again."""
@@ -160,6 +156,9 @@ class Requeuer:
     async def _bring_back(self, uid: str, place: Place) -> None:
         present = await self._look(place)
         if present is not None and present.metadata.uid == uid:
+            if not observe.is_victim(present.metadata):
+                # It stays, or has ended by itself. Without this, it would come back once its owner deletes it.
+                await self._store.remove(uid)
             return
         if present is None:
             record = await self._store.get(uid)

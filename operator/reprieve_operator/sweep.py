@@ -58,8 +58,7 @@ class Sweep:
                 raise
 
     async def _take_care(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
-        if observe.is_requested(metadata) or observe.is_alive(observe.state_of(metadata)):
-            # Also a state whose label is gone: the mark was taken back while nobody watched.
+        if observe.is_victim(metadata):
             self._keepers.look_at(metadata)
         elif metadata.deletionTimestamp is not None:
             if observe.has_cleanup_finalizer(metadata):

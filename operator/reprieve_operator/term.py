@@ -4,16 +4,16 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any
+from functools import partial
 
 from reprieve_runtime.api import Api, ApiError
 
 from .announce import Announcer
 from .bare_store import BareStore
+from .beside import beside
 from .clock import Clock
 from .effects import Effects
-from .election import Election, NotLeading
+from .election import Election
 from .gang_census import GangCensus
 from .gatekeeper import Gatekeeper
 from .keepers import Keepers
@@ -73,7 +73,7 @@ class Terms:
     async def lead(self) -> None:
         """Handle victims until cancelled."""
         namespaces = NamespacePolicies(self._api)
-        async with _beside(namespaces.reflector.run()):
+        async with beside(namespaces.reflector.run):
             # Without the admin's policy, the first victims after a start would get the defaults.
             with contextlib.suppress(TimeoutError):
                 await self.policy.reflector.wait_synced(_POLICY_SECONDS)
@@ -109,9 +109,8 @@ class Terms:
         resumer = Resumer(self._api, effects, self._announcer, self._clock, interval_seconds=seconds)
         self._keepers, self._gatekeeper, self._census = keepers, gatekeeper, census
         try:
-            async with _beside(
-                self._announcer.run(), self._sweep(sweep), gatekeeper.run(), resumer.run(), requeuer.run()
-            ):
+            sweeping = partial(self._sweep, sweep)
+            async with beside(self._announcer.run, sweeping, gatekeeper.run, resumer.run, requeuer.run):
                 await self._watch(keepers)
         finally:
             await keepers.close()
@@ -167,18 +166,4 @@ class Terms:
                 self._metrics.last_sweep_at.set(time.time())
             except ApiError as error:
                 _log.warning("sweep failed", extra={"error": str(error)})
-            except NotLeading:
-                return
             await asyncio.sleep(self._settings.sweep_interval_seconds)
-
-
-@contextlib.asynccontextmanager
-async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run coroutines beside the body and end them with it."""
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

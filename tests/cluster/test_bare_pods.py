@@ -220,6 +220,26 @@ def test_one_that_had_finished_by_its_end_does_not_come_back(here: Here) -> None
     assert operator.stop() == 0
 
 
+def test_one_that_was_spared_after_all_does_not_come_back_once_somebody_deletes_it(here: Here) -> None:
+    here.cluster.set_policy(recreateBarePods="true", endWith="evict")
+    operator = start(here.cluster)
+    here.cluster.create_pod(here.namespace, "spared", labels={"app": "db"})
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "db"}}}
+    metadata = {"name": "db", "namespace": here.namespace}
+    here.cluster.kubectl.apply(
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    )
+    here.cluster.mark(here.namespace, "spared")
+    wait_for("the record", here.records)
+    here.cluster.kubectl.read("label", "pod", "spared", "-n", here.namespace, "reprieve.dev/soft-eviction-")
+
+    here.wait_done()
+
+    here.cluster.kubectl.read("delete", "pod", "spared", "-n", here.namespace)
+    assert here.made("spared") == 0
+    assert operator.stop() == 0
+
+
 def test_a_quota_that_refuses_it_is_waited_for(here: Here) -> None:
     operator = start(here.cluster)
     victim = ending(here, "large")

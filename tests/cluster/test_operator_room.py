@@ -73,3 +73,39 @@ def test_room_that_is_taken_after_the_hint_delays_nothing_and_leaves_no_finalize
     cluster.wait_gone(namespace, "late")
     deletes = [entry for entry in cluster.audit(namespace, "late") if entry.verb == "delete"]
     assert [entry.status for entry in deletes] == [200]
+
+
+def test_one_that_has_finished_is_let_go_though_nothing_can_be_written_down(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    cluster.create_pod(namespace, "done", annotations=FULL)
+    ended = json.dumps({"status": {"phase": "Succeeded"}})
+    cluster.kubectl.read("patch", "pod", "done", "-n", namespace, "--subresource=status", "--type=merge", "-p", ended)
+    cluster.mark(namespace, "done")
+    wait_for("Event", lambda: "SoftEvictionFinished" in cluster.event_reasons(namespace, "done"))
+    pod = cluster.pod(namespace, "done")
+    assert pod is not None
+    # A phase without a state would be something that nothing bears out.
+    assert "reprieve.dev/soft-eviction" not in pod["metadata"].get("labels", {})
+
+
+def test_one_that_is_spared_at_the_last_moment_is_written_once(cluster: ClusterHandle, namespace: str) -> None:
+    cluster.set_policy(endWith="evict", ceiling="60s", checkpointTimeout="5s", maxDeferral="5s")
+    cluster.create_pod(namespace, "kept", labels={"app": "db"}, annotations=FULL)
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "db"}}}
+    metadata = {"name": "db", "namespace": namespace}
+    cluster.kubectl.apply(
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    )
+    cluster.mark(namespace, "kept")
+    wait_for("Event", lambda: "WaitingForBudget" in cluster.event_reasons(namespace, "kept"))
+    cluster.kubectl.read("label", "pod", "kept", "-n", namespace, "reprieve.dev/soft-eviction-")
+    wait_for("Event", lambda: "SoftEvictionCancelled" in cluster.event_reasons(namespace, "kept"))
+
+    # The next victim is seen through while the first would be written again and again.
+    cluster.create_pod(namespace, "next")
+    cluster.mark(namespace, "next")
+    cluster.wait_gone(namespace, "next")
+    accepted = [entry.what for entry in cluster.audit(namespace, "kept") if entry.status < 300]
+    assert accepted == ["patch"]
+    assert cluster.event_reasons(namespace, "kept").count("SoftEvictionCancelled") == 1

@@ -6,10 +6,11 @@ import pytest
 
 from reprieve_policy import keys, stamps
 from reprieve_policy.eviction import Checkpoint
-from reprieve_policy.ledger import Entry
-from reprieve_policy.objects import pod_views
+from reprieve_policy.ledger import Entry as Slot
+from reprieve_policy.objects import Container, Named, pod_views
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.stamps import Variable
+from reprieve_policy.verdict import Entry
 from reprieve_testing.builders import NOW, a_pod, after
 
 SETTINGS = PolicySettings()
@@ -49,8 +50,8 @@ STAMPS = {
 }
 
 
-def entry(checkpoint: Checkpoint | None) -> Entry:
-    return Entry(preempted_count=2, first_submitted_at=NOW, eviction_ids=("uid-2",), checkpoint=checkpoint)
+def entry(checkpoint: Checkpoint | None) -> Slot:
+    return Slot(preempted_count=2, first_submitted_at=NOW, eviction_ids=("uid-2",), checkpoint=checkpoint)
 
 
 @pytest.mark.parametrize(("checkpoint", "said", "variables"), STAMPS.values(), ids=STAMPS)
@@ -65,6 +66,18 @@ def test_a_pod_that_asks_for_nothing_gets_annotations_only() -> None:
     assert {change.key: change.value for change in changes} == STAMPS[
         "without a checkpoint, a replacement is only told that it is one"
     ][1]
+
+
+def test_a_pod_that_asks_gets_variables_in_every_container_but_where_it_says_them_itself() -> None:
+    own = Container(env=[Named(name=COUNT.name)])
+    pod = a_pod().annotated(keys.REQUEUE_ENV, "true").with_containers(own, initContainers=[Container()])
+    (view,) = pod_views(pod.build())
+    changes = list(stamps.decide_stamps(entry(None), view, SETTINGS))
+    assert [change for change in changes if isinstance(change, Entry)] == [
+        Entry("/spec/initContainers/0/env", COUNT.document(), list_is_there=False),
+        Entry("/spec/initContainers/0/env", FIRST.document(), list_is_there=False),
+        Entry("/spec/containers/0/env", FIRST.document(), list_is_there=True),
+    ]
 
 
 UNASKED = {"nobody asks": {}, "somebody asks not to": {keys.REQUEUE_ENV: "false"}, "nonsense": {keys.REQUEUE_ENV: "1"}}
