@@ -106,6 +106,18 @@ CASES = {
             "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {80}, unacknowledged, before its deadline {90}"
         ],
     ),
+    "one whose time is over may wait for its gang, and goes with it": Case(
+        good(
+            said=[],
+            writes=[
+                TOLD,
+                write(
+                    60, "patch", replace(HINTED, phase=Phase.SETTLED, outcome=Outcome.UNRESPONSIVE, deadline=after(600))
+                ),
+                write(65, "delete"),
+            ],
+        )
+    ),
     "one that is to have notice gets it": Case(
         good(writes=[write(1, "delete")], hints=[], said=[]),
         ["no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {1} without notice"],

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from reprieve_policy import keys, life_table
-from reprieve_policy.eviction import Phase
+from reprieve_policy.eviction import WAITING, Phase
 
 from .records import Hint, Said, Write
 
@@ -165,12 +165,12 @@ def _first_done(said: Iterable[Said]) -> Mapping[str, datetime]:
 
 
 def _deadline(writes: Iterable[Write], hints: Iterable[Hint], before: datetime) -> datetime | None:
-    """Return the latest deadline that was written down, or told, before a moment."""
-    written = [
-        write.state.deadline
-        for write in writes
-        if write.has_succeeded and write.state is not None and write.state.deadline is not None and write.at <= before
-    ]
+    """Return the latest deadline of the workload's own that was written down, or told, before a moment.
+
+    One that is settled waits for its gang, until another deadline, which is not its own.
+    """
+    states = [write.state for write in writes if write.has_succeeded and write.at <= before]
+    written = [state.deadline for state in states if state and state.deadline and state.phase in WAITING]
     told = [hint.deadline for hint in hints if hint.at <= before]
     return max([*written, *told], default=None)
 
