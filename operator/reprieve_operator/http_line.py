@@ -7,6 +7,7 @@ from reprieve_policy import contract
 from reprieve_policy.contract import Request
 from reprieve_policy.verdict import Violation
 
+from .bounded_http import BoundedConnector
 from .line import Heard, Reply, heard_of_asking, heard_of_looking
 from .targets import HttpTarget
 
@@ -18,10 +19,12 @@ class HttpLine:
     """The connections to workloads that serve HTTP."""
 
     def __init__(self) -> None:
-        # Without closing each connection, a poll on one that the workload had just closed would look like a lost hint.
-        connector = aiohttp.TCPConnector(limit=0, force_close=True)
         self._session = aiohttp.ClientSession(
-            connector=connector, headers=_HEADERS, trust_env=False, auto_decompress=False, cookie_jar=_no_cookies()
+            connector=BoundedConnector(),
+            headers=_HEADERS,
+            trust_env=False,
+            auto_decompress=False,
+            cookie_jar=_no_cookies(),
         )
 
     async def ask(self, target: HttpTarget, request: Request, timeout_seconds: float) -> Reply:

@@ -1,6 +1,7 @@
 """Hints over real HTTP on loopback: what each kind of reply means, and what a hostile workload cannot do."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 
@@ -14,6 +15,7 @@ from reprieve_operator.switchboard import Switchboard
 from reprieve_operator.targets import HttpTarget
 from reprieve_policy import contract
 from reprieve_policy.contract import AnswerState, Request
+from reprieve_testing.chaos.villains import Villains
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Serve = Callable[[Handler], Awaitable[HttpTarget]]
@@ -178,6 +180,16 @@ async def test_an_answer_without_end_is_cut_and_is_no_answer(line: HttpLine, ser
     reply = await line.ask(await serve(pour), REQUEST, 5)
     assert reply.answer == contract.BARE_ACCEPTANCE
     assert sent < 16 * 1024 * 1024, "the rest is not read"
+
+
+async def test_peers_that_announce_a_response_for_ever_keep_nobody_else_waiting(line: HttpLine) -> None:
+    async with Villains() as villains:
+        target = HttpTarget(URL(villains.hint("announces-for-ever").replace("http://:", "http://127.0.0.1:")))
+        begun = time.process_time()
+        replies = await asyncio.gather(*(line.look(target, "u-1", 1) for _ in range(20)))
+        spent = time.process_time() - begun
+    assert {reply.heard for reply in replies} == {Heard.UNSURE}
+    assert spent < 1.0, "twenty pieces of what they send, parsed whole, take several seconds of the event loop"
 
 
 async def test_a_mistake_in_an_answer_is_said_to_its_author(line: HttpLine, serve: Serve) -> None:

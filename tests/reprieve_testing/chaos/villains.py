@@ -31,6 +31,13 @@ async def _stream(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
         await writer.drain()
 
 
+async def _announce(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Say for ever that there will be a response."""
+    while True:
+        writer.write(b"HTTP/1.1 102 Processing\r\n\r\n" * 2500)
+        await writer.drain()
+
+
 async def _giant(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % _GIB)
     for _chunk in range(_GIB // len(_CHUNK)):
@@ -67,6 +74,7 @@ BEHAVIOURS: Mapping[str, Callable[[asyncio.StreamReader, asyncio.StreamWriter], 
     "never-closes": _never_close,
     "drips": _drip,
     "streams": _stream,
+    "announces-for-ever": _announce,
     "answers-a-gibibyte": _giant,
     "lies": _lie,
     "defers": _defer,
