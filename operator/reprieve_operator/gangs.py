@@ -25,13 +25,16 @@ from .announce import Regarding
 from .assessment import Assessment
 from .muster import Muster
 from .pods import Pod
+from .slots import Slots, Urgency
 from .tools import Tools
 
 _log = logging.getLogger(__name__)
 
 _PAGE = 50
 """Pods asked for at once: each may bring 256 KiB of annotations, and a page is in memory whole."""
-_LISTS_AT_ONCE = 4
+_LISTS_AT_ONCE, _LISTS_OF_A_TENANT = 4, 2
+"""Without a share, a namespace with a thousand gangs that no label tells would keep all others' from being told: each is found by
+reading all of its pods."""
 _TOO_LARGE_SECONDS = 60.0
 """A gang that is too large is not counted again within it, however many of its pods are marked."""
 _TAKING_BACK_SECONDS = 10.0
@@ -66,7 +69,7 @@ class Gangs:
         self._musters: dict[_Key, Muster] = {}
         self._too_large: dict[_Key, float] = {}
         self._locks: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
-        self._lists = asyncio.Semaphore(_LISTS_AT_ONCE)
+        self._lists = Slots(_LISTS_AT_ONCE, share=_LISTS_OF_A_TENANT)
 
     async def muster(self, pod: Pod, state: Eviction) -> Muster | None:
         """Return with whom the pod goes, `None` where it goes alone; raises `ApiError`."""
@@ -152,7 +155,7 @@ class Gangs:
         """Return all pods of the gang by uid; `None` where there are too many."""
         params = {} if gang.selector is None else {"labelSelector": gang.selector}
         found: dict[str, Pod] = {}
-        async with self._lists:
+        async with self._lists.hold(Urgency.TELL, key[0]):
             async for pods, _ in self._api.pages(object_path("pods", key[0]), Pod, params=params, limit=_PAGE):
                 found.update((pod.metadata.uid or "", pod) for pod in pods if _is_of(key[1], pod))
                 if len(found) > disruption.MAX_MEMBERS:

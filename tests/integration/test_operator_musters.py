@@ -20,7 +20,7 @@ from reprieve_policy import disruption, keys
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_runtime.api import ApiError
 from reprieve_testing.builders import NOW, an_eviction
-from reprieve_testing.stub_api import StubApi, stub_api
+from reprieve_testing.stub_api import StubApi, stub_api, until
 
 TEAM, GROUPS = "/api/v1/namespaces/team/pods", "/apis/scheduling.k8s.io/v1beta1/namespaces/team/podgroups"
 BEGUN = an_eviction().build()
@@ -122,6 +122,22 @@ def test_a_gang_that_is_too_large_is_counted_once_a_minute_and_its_pods_go_alone
             running.seconds = 60.0
             assert await running.muster(documents[0]) is None
             assert running.stub.calls[TEAM] == 2
+
+    asyncio.run(run())
+
+
+def test_one_namespaces_gangs_do_not_keep_anothers_from_being_found(tmp_path: Path) -> None:
+    other = TEAM.replace("team", "other")
+
+    async def run() -> None:
+        async with gangs_of(tmp_path) as running:
+            running.stub.lists_released.clear()
+            documents = [a_document(f"pod-{number}", f"gang-{number}") for number in range(8)]
+            tasks = [asyncio.create_task(running.muster(document)) for document in documents]
+            tasks.append(asyncio.create_task(running.muster(a_document("pod", namespace="other"))))
+            await until(lambda: running.stub.calls[other] > 0)
+            running.stub.lists_released.set()
+            await asyncio.gather(*tasks)
 
     asyncio.run(run())
 
