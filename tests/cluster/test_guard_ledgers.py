@@ -29,7 +29,7 @@ def app(kind: str, **metadata: Any) -> dict[str, Any]:
     labels = {"app": kind.lower()}
     pod = {"spec": POD["spec"] | {"restartPolicy": "Always"}, "metadata": {"labels": labels}}
     spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod}
-    naming = {"name": "owner", "namespace": NAMESPACE, **metadata}
+    naming: dict[str, Any] = {"name": "owner", "namespace": NAMESPACE, **metadata}
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": naming, "spec": spec}
 
 
@@ -67,6 +67,15 @@ def test_nobody_creates_an_owner_with_a_ledger_of_their_own(owner: Person) -> No
     done = owner.run("create", "-f", "-", stdin=json.dumps(forged))
     assert done.status != 0
     assert NEEDS_REPORT in done.output
+
+
+def test_nobody_has_a_deployment_give_its_replicasets_a_ledger_of_their_own(owner: Person) -> None:
+    """Its ReplicaSets are labelled like its template, and annotated like itself."""
+    forged = app("Deployment", name="forged", annotations={keys.LEDGER: LEDGER})
+    forged["spec"]["template"]["metadata"]["labels"][keys.LEDGER] = "true"
+    done = owner.run("create", "-f", "-", stdin=json.dumps(forged))
+    assert done.status != 0
+    assert f"spec.template.metadata.labels[{keys.LEDGER}]: Forbidden: written by Reprieve only" in done.output
 
 
 def test_the_operator_writes_it_others_keep_it_and_whoever_replaces_the_object_may_lose_it(
