@@ -40,6 +40,7 @@ class JobSpec:
 
     suspend: bool | None = None
     managedBy: str | None = None
+    manualSelector: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,8 @@ class Job:
     @property
     def may_be_suspended(self) -> bool:
         """True where nobody else decides on it."""
-        return suspension.may_suspend(self.metadata, self.spec.managedBy)
+        selects_by_hand = bool(self.spec.manualSelector)
+        return suspension.may_suspend(self.metadata, self.spec.managedBy, selects_by_hand=selects_by_hand)
 
 
 @dataclass(frozen=True, slots=True)

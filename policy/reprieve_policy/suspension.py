@@ -55,11 +55,16 @@ class Fate(Enum):
     """Somebody else has suspended it since, or our hold cannot be read: it is theirs to resume."""
 
 
-def may_suspend(metadata: ObjectMeta, managed_by: str | None) -> bool:
-    """True for a Job whose suspension nobody else decides on: neither another controller, nor a queue, nor an owner."""
+def may_suspend(metadata: ObjectMeta, managed_by: str | None, *, selects_by_hand: bool) -> bool:
+    """True for a Job whose suspension nobody else decides on: neither another controller, nor a queue, nor an owner.
+
+    With a selector of its author's own (`manualSelector`), its pods lack the label by which all of them are found: without this,
+    a Job would be suspended of which only one pod is a victim, and the others would lose their work.
+    """
     owner = controller_of(metadata)
     return (
         metadata.deletionTimestamp is None
+        and not selects_by_hand
         and managed_by in (None, "", _OWN_CONTROLLER)
         and keys.KUEUE_QUEUE not in labels_of(metadata)
         and (owner is None or owner.kind == "CronJob")

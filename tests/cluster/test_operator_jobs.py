@@ -40,17 +40,25 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
 
 
 def start_job(
-    cluster: ClusterHandle, namespace: str, pods: int = 1, *, annotations: Any = None, **metadata: Any
+    cluster: ClusterHandle,
+    namespace: str,
+    pods: int = 1,
+    *,
+    annotations: Any = None,
+    selected_by: dict[str, str] | None = None,
+    **metadata: Any,
 ) -> list[Any]:
     """Create a Job and return its pods once they run."""
     container = {"name": "main", "image": "none"}
     spec = {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 5}
-    template = {"metadata": {"annotations": annotations or {}}, "spec": spec}
+    template = {"metadata": {"annotations": annotations or {}, "labels": selected_by or {}}, "spec": spec}
+    selection = {"manualSelector": True, "selector": {"matchLabels": selected_by}} if selected_by else {}
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": "train", "namespace": namespace, **metadata},
-        "spec": {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": template},
+        "spec": {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": template}
+        | selection,
     }
     cluster.kubectl.apply(job)
     return wait_for("the Job's pods", lambda: running(cluster, namespace, pods), 60)
@@ -133,6 +141,18 @@ def test_one_that_did_not_answer_has_failed_and_is_not_suspended(cluster: Cluste
     cluster.wait_gone(namespace, pod["metadata"]["name"])
     assert "JobSuspended" not in events(cluster, namespace)
     assert "delete" in [entry.what for entry in cluster.audit(namespace, pod["metadata"]["name"])]
+
+
+@pytest.mark.usefixtures("operator")
+def test_one_whose_pods_its_author_selects_loses_only_the_victim(cluster: ClusterHandle, namespace: str) -> None:
+    """Its pods lack the label of the Job controller: they would not be seen to stay."""
+    first, second = start_job(cluster, namespace, pods=2, selected_by={"job-name": "train"})
+    cluster.mark(namespace, first["metadata"]["name"])
+    cluster.wait_gone(namespace, first["metadata"]["name"])
+    assert not is_suspended(cluster, namespace)
+    kept = cluster.pod(namespace, second["metadata"]["name"])
+    assert kept is not None
+    assert "deletionTimestamp" not in kept["metadata"]
 
 
 @pytest.mark.usefixtures("operator")

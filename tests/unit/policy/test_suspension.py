@@ -28,7 +28,11 @@ JOBS = {
 
 @pytest.mark.parametrize(("metadata", "managed_by", "want"), JOBS.values(), ids=JOBS)
 def test_may_be_suspended(metadata: ObjectMeta, managed_by: str | None, want: bool) -> None:  # noqa: FBT001 - a table's
-    assert suspension.may_suspend(metadata, managed_by) is want
+    assert suspension.may_suspend(metadata, managed_by, selects_by_hand=False) is want
+
+
+def test_one_whose_pods_its_author_selects_may_not_be_suspended() -> None:
+    assert not suspension.may_suspend(ObjectMeta(), None, selects_by_hand=True)
 
 
 def ended(outcome: Outcome) -> Eviction:
