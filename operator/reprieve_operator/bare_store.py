@@ -20,7 +20,7 @@ from .effects import Effects
 from .pods import VersionedMeta
 
 _PREFIX = "bare-pod-"
-_NOT_FOUND, _CONFLICT = 404, 409
+_CONFLICT = 409
 
 
 class Place(NamedTuple):
@@ -98,12 +98,7 @@ class BareStore:
 
     async def get(self, uid: str) -> Record | None:
         """Return a record, `None` where there is none."""
-        try:
-            return await self._api.get(self._path(uid), Record)
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
+        return await self._effects.find(self._path(uid), Record)
 
     async def remove(self, uid: str) -> None:
         """Forget a replacement: it is made, or will never be."""

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from reprieve_policy import ending, keys, suspension
 from reprieve_policy.objects import controller_of
 from reprieve_policy.suspension import Hold, Standing
-from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.api import Api
 from reprieve_runtime.paths import object_path
 
 from . import observe
@@ -21,7 +21,6 @@ from .effects import Effects
 from .pods import Pod, VersionedMeta
 
 _FRESH_SECONDS = 1.0
-_NOT_FOUND = 404
 _KEPT = 256
 """Jobs remembered at once."""
 LABEL = "true"
@@ -156,13 +155,8 @@ class OwnerJobs:
         return suspension.standing_of(state, is_announced=observe.has_disruption_target(pod))
 
     async def _read(self, path: str, uid: str) -> Job | None:
-        try:
-            job = await self._api.get(path, Job)
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
-        return job if job.metadata.uid == uid else None
+        job = await self._effects.find(path, Job)
+        return job if job is not None and job.metadata.uid == uid else None
 
 
 def _path_of(pod: Pod) -> str | None:

@@ -33,7 +33,7 @@ _REFUSED_FOR = timedelta(hours=24)
 _LONGEST_PAUSE_SECONDS = 300.0
 _NEVER = (404, 422)
 """Its Namespace is gone; the API server no longer takes such a pod."""
-_NOT_FOUND, _FORBIDDEN, _CONFLICT = 404, 403, 409
+_FORBIDDEN, _CONFLICT = 403, 409
 _TERMINATING = "NamespaceTerminating"
 _GRANT_SECONDS = 60.0
 _MAX_GRANTS = 1000
@@ -194,22 +194,13 @@ class Requeuer:
         self._announcer.announce(Regarding("Pod", place.namespace, place.name, uid), *told)
 
     async def _look(self, place: Place) -> Versioned | None:
-        try:
-            return await self._api.get(object_path("pods", place.namespace, place.name), Versioned)
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
+        return await self._effects.find(object_path("pods", place.namespace, place.name), Versioned)
 
     async def _read_whole(self, pod: Pod) -> dict[str, Any] | None:
         """Return the pod with all its fields, `None` where it is gone."""
-        try:
-            found = await self._api.get(object_path("pods", pod.metadata.namespace, pod.metadata.name), dict[str, Any])
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
-        return found if found["metadata"]["uid"] == pod.metadata.uid else None
+        path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
+        found = await self._effects.find(path, dict[str, Any])
+        return found if found is not None and found["metadata"]["uid"] == pod.metadata.uid else None
 
     def _count(self, pod: Pod, state: Eviction) -> ledger.Entry:
         before = stamps.read(annotations_of(pod.metadata))

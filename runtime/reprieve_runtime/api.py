@@ -18,6 +18,7 @@ from kubernetes.aio.client import ApiClient
 from reprieve_policy.objects import ObjectMeta
 
 from .api_error import ApiError as ApiError  # noqa: PLC0414 - whoever calls finds both here
+from .api_error import Status, refusal
 from .login import connection_configuration
 from .server_time import ServerTime
 
@@ -52,26 +53,6 @@ class WatchEvent(Generic[T]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ListMeta:
     resourceVersion: str = ""  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cause:
-    reason: str = ""
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Details:
-    causes: Sequence[_Cause] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Status:
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    code: int = 0
-    details: _Details | None = None
 
 
 class _Page(msgspec.Struct):
@@ -174,9 +155,9 @@ class Api:
         comes as 201.
         """
         text = await self.request("POST", path, body=body)
-        status = msgspec.json.decode(text, type=_Status)
+        status = msgspec.json.decode(text, type=Status)
         if status.status == "Failure":
-            raise _refusal(status, status.code)
+            raise refusal(status, status.code)
 
     async def pages(
         self,
@@ -298,7 +279,7 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 def _event(line: bytes, decode_as: type[T]) -> WatchEvent[T]:
     event = msgspec.json.decode(line, type=_RawEvent)
     if event.type == "ERROR":
-        status = msgspec.json.decode(event.object, type=_Status)
+        status = msgspec.json.decode(event.object, type=Status)
         raise ApiError(status.code, status.reason, status.message)
     versioned = msgspec.json.decode(event.object, type=_Versioned)
     return WatchEvent(event.type, msgspec.json.decode(event.object, type=decode_as), versioned.metadata.resourceVersion)
@@ -306,14 +287,8 @@ def _event(line: bytes, decode_as: type[T]) -> WatchEvent[T]:
 
 def _error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
     try:
-        status = msgspec.json.decode(text, type=_Status)
+        status = msgspec.json.decode(text, type=Status)
     except msgspec.MsgspecError:
-        status = _Status(reason=response.reason or "", message=text[:200].decode("utf-8", "replace"))
+        status = Status(reason=response.reason or "", message=text[:200].decode("utf-8", "replace"))
     retry_after = response.headers.get("Retry-After", "")
-    return _refusal(status, response.status, int(retry_after) if retry_after.isdigit() else None)
-
-
-def _refusal(status: _Status, code: int, retry_after_seconds: int | None = None) -> ApiError:
-    causes = status.details.causes or () if status.details else ()
-    said = [(cause.reason, cause.message) for cause in causes]
-    return ApiError(code, status.reason, status.message, retry_after_seconds, said)
+    return refusal(status, response.status, int(retry_after) if retry_after.isdigit() else None)

@@ -1,6 +1,7 @@
 """What a call to the API server may come to."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 class ApiError(Exception):
@@ -21,3 +22,40 @@ class ApiError(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.causes = causes
         """Each a word of the API's and a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One thing that the API server objects to."""
+
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """What it says beyond one sentence."""
+
+    causes: Sequence[Cause] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The API's `Status`, in which a refusal comes, and the end of a command."""
+
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: Details | None = None
+
+    @property
+    def causes(self) -> Sequence[Cause]:
+        """All of them; mostly none."""
+        return (self.details and self.details.causes) or ()
+
+
+def refusal(status: Status, code: int, retry_after_seconds: int | None = None) -> ApiError:
+    """Return the error for a `Status` that came as this HTTP status."""
+    said = [(cause.reason, cause.message) for cause in status.causes]
+    return ApiError(code, status.reason, status.message, retry_after_seconds, said)

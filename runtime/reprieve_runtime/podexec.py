@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 
 from .api import Api
+from .api_error import Status
 from .paths import object_path
 
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -30,22 +31,6 @@ class Ended:
 
     exit_code: int | None
     message: str = ""
-
-
-class _Cause(msgspec.Struct):
-    reason: str = ""
-    message: str = ""
-
-
-class _Details(msgspec.Struct):
-    causes: list[_Cause] = []
-
-
-class _Status(msgspec.Struct):
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    details: _Details = msgspec.field(default_factory=_Details)
 
 
 async def execute(api: Api, namespace: str, name: str, container: str, command: Sequence[str]) -> Ended:
@@ -83,11 +68,11 @@ async def _wait_end(socket: aiohttp.ClientWebSocketResponse) -> Ended:
 
 def _read(text: bytes) -> Ended:
     try:
-        status = msgspec.json.decode(text, type=_Status)
+        status = msgspec.json.decode(text, type=Status)
     except msgspec.MsgspecError:
         return Ended(None, "the status of the command cannot be read")
     if status.status == "Success":
         return Ended(0)
-    codes = [cause.message for cause in status.details.causes if cause.reason == "ExitCode"]
+    codes = [cause.message for cause in status.causes if cause.reason == "ExitCode"]
     is_code = status.reason == "NonZeroExitCode" and codes and codes[0].isdecimal()
     return Ended(int(codes[0]) if is_code else None, status.message)
