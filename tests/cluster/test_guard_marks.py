@@ -142,6 +142,22 @@ def test_a_tenant_with_every_verb_on_everything_writes_no_state(people: People, 
     assert refused(done, f"metadata.{part}[{key}]: {NEEDS_REPORT}"), done.output
 
 
+def test_who_may_delete_one_pod_only_may_not_mark_it_as_one_of_a_gang(people: People, pod: str) -> None:
+    """A gang goes as a whole: the mark would reach pods that they may not delete, whose gang anybody may join."""
+    only = rule("pods", "get patch delete") | {"resourceNames": [pod]}
+    people.admin.kubectl.apply(*role("deleter-of-one", NAMESPACE, [only]))
+    person = Person(people.admin.kubectl, "deleter-of-one", NAMESPACE)
+    until_answered("deleted", lambda: person.run("delete", "pod", pod, "--dry-run=server"))
+    mark = {keys.SOFT_EVICTION: "requested"}
+    alone, joined = ({"metadata": {"labels": mark | gang}} for gang in ({}, {keys.POD_GROUP: "theirs"}))
+    done = person.patch(pod, json.dumps(joined))
+    assert done.status != 0
+    assert f"{NEEDS_DELETE}, and all of its namespace: its gang goes as a whole" in done.output
+    assert people.deleter.run("patch", "pod", pod, "--dry-run=server", "-p", json.dumps(joined)).status == 0
+    done = person.patch(pod, json.dumps(alone))
+    assert done.status == 0, done.output
+
+
 @pytest.mark.parametrize("what", STATE)
 def test_no_tenant_creates_a_pod_with_state(people: People, what: str) -> None:
     part, key, value = STATE[what]
