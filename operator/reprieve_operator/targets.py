@@ -83,7 +83,7 @@ def _own_address(pod: Pod, *, allow_loopback: bool) -> IPv4Address | IPv6Address
     if address.is_loopback:
         if not allow_loopback:
             return "the pod's address is a loopback address"
-    elif pod.status.podIP == pod.status.hostIP:
+    elif pod.status.hostIP in (pod.status.podIP, str(address)):
         return "the pod's address is its node's"
     elif address.is_link_local or address.is_multicast or address.is_unspecified or address.is_reserved:
         return "the pod's address is not a unicast address of its own"

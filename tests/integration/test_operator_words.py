@@ -68,6 +68,7 @@ def test_a_hint_goes_to_the_pods_own_address(address: str, want: str) -> None:
 REFUSED = {
     "loopback": "127.0.0.1",
     "loopback in IPv6 clothes": "::ffff:127.0.0.1",
+    "its node's in IPv6 clothes": "::ffff:10.0.0.1",
     "IPv6 loopback": "::1",
     "cloud metadata, link-local": "169.254.169.254",
     "IPv6 link-local": "fe80::1",
