@@ -129,8 +129,8 @@ def _calls(scene: Scene, pod: str) -> Iterator[Call]:
 def _call_of(entry: Any, scene: Scene, pod: str) -> Iterator[Call]:
     target, at = entry["objectRef"], timestamp.parse(entry["requestReceivedTimestamp"])
     # What was only received, as the log also says of the operator's requests, may never have been done.
-    is_answered = entry["stage"] == "ResponseComplete"
-    is_done = is_answered and entry["responseStatus"]["code"] < HTTPStatus.MULTIPLE_CHOICES
+    code = entry.get("responseStatus", {}).get("code")
+    is_done = code is not None and code < HTTPStatus.MULTIPLE_CHOICES
     is_it = (target["resource"], target.get("namespace"), target.get("name")) == ("pods", scene.namespace, pod)
     # An earlier telling had a pod of the same name.
     if is_it and is_done and at is not None and at > scene.began_at:

@@ -6,6 +6,9 @@ from reprieve_policy.eviction import Eviction, Ground, Outcome, Phase, Price
 from reprieve_policy.life_table import Move
 from reprieve_policy.verdict import quote
 
+_LEAST_HOURS = 0.005
+"""What is less would read as 0.00."""
+
 _FAILED = {
     Outcome.UNRESPONSIVE: ("CheckpointUnanswered", "nobody answered the checkpoint hint in time"),
     Outcome.TIMED_OUT: ("CheckpointTimedOut", "the checkpoint was not acknowledged in time"),
@@ -43,7 +46,7 @@ def tell(move: Move, state: Eviction) -> tuple[str, str] | None:
 
 def deleting(state: Eviction) -> tuple[str, str]:
     """Return the Event of the DELETE."""
-    price = "" if state.cost is None else f"; that costs about {_price(state.cost)}"
+    price = _price(state.cost)
     if state.grace_seconds == 0:
         return "SoftEvictionDeleting", f"deleting the pod at once: its node is gone{price}"
     return "SoftEvictionDeleting", f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s{price}"
@@ -119,8 +122,11 @@ def _saved(state: Eviction) -> str:
     return f"a checkpoint{step}{path}"
 
 
-def _price(cost: Price) -> str:
-    return f"{cost.hours:g} {cost.device.upper()}-hours"
+def _price(cost: Price | None) -> str:
+    """Return what the preemption costs, where that is worth a word."""
+    if cost is None or cost.hours < _LEAST_HOURS:
+        return ""
+    return f"; that costs about {cost.hours:,.2f} {cost.device.upper()}-hours"
 
 
 def _time(moment: datetime) -> str:

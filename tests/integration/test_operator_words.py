@@ -15,7 +15,7 @@ from reprieve_operator.pods import Pod
 from reprieve_operator.targets import HttpTarget
 from reprieve_policy import eviction, keys
 from reprieve_policy.checkpoint import FileHint, GrpcHint, HttpHint, SignalHint
-from reprieve_policy.eviction import Checkpoint, Eviction, Outcome, Phase, Source
+from reprieve_policy.eviction import Checkpoint, Device, Eviction, Outcome, Phase, Price, Source
 from reprieve_policy.life_table import TABLE
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.preemption_class import ClassSet
@@ -265,6 +265,20 @@ def test_every_move_that_is_told_has_a_reason_of_the_one_table() -> None:
 def test_a_grace_of_0_is_told_with_its_reason() -> None:
     _, note = story.deleting(an_eviction(grace_seconds=0))
     assert note == "deleting the pod at once: its node is gone"
+
+
+@pytest.mark.parametrize(
+    ("hours", "told"),
+    [
+        (0.0, ""),
+        (0.004, ""),
+        (0.0061, "; that costs about 0.01 GPU-hours"),
+        (12345.6, "; that costs about 12,345.60 GPU-hours"),
+    ],
+)
+def test_what_a_preemption_costs_is_told_where_it_is_worth_a_word(hours: float, told: str) -> None:
+    _, note = story.deleting(an_eviction(grace_seconds=30, cost=Price(hours=hours, device=Device.GPU)))
+    assert note == f"deleting the pod: SIGTERM now, SIGKILL after 30s{told}"
 
 
 def test_events_name_neither_initiator_nor_reason() -> None:
