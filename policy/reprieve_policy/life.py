@@ -68,9 +68,13 @@ class _Context:
 
 
 def begin(found: mark.Mark, source: Source, pod_uid: str, now: datetime) -> Eviction:
-    """Return the state of a pod that was just marked. The id is the same whoever computes it in the same second."""
+    """Return the state of a pod that was just marked.
+
+    The id holds milliseconds: with whole seconds, a mark that is set again within the second in which the one before was
+    taken back would be the same eviction to the workload, which had been told that it is off.
+    """
     return Eviction(
-        eviction_id=f"{pod_uid}-{int(now.timestamp())}",
+        eviction_id=f"{pod_uid}-{int(now.timestamp() * 1000)}",
         phase=Phase.REQUESTED,
         requested_at=now,
         source=source,

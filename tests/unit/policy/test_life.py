@@ -511,7 +511,7 @@ def test_grace_is_chosen_once(grace: Grace) -> None:
 def test_an_eviction_begins_with_what_the_mark_says() -> None:
     asked = Mark(initiator="descheduler", reason="overload", requested_at=after(-3600), grace_seconds=5)
     assert life.begin(asked, Source.KOORDINATOR, "uid", NOW) == Eviction(
-        eviction_id="uid-1795262400",
+        eviction_id="uid-1795262400000",
         phase=Phase.REQUESTED,
         requested_at=NOW,
         source=Source.KOORDINATOR,
@@ -521,13 +521,18 @@ def test_an_eviction_begins_with_what_the_mark_says() -> None:
     )
 
 
+def test_a_mark_set_again_within_the_second_begins_another_eviction() -> None:
+    first, second = (life.begin(Mark(), Source.LABEL, "uid", after(at)) for at in (0.2, 0.3))
+    assert first.eviction_id != second.eviction_id
+
+
 def test_one_that_goes_because_of_another_says_who_asked_and_counts_its_own_notice() -> None:
     first = replace(
         life.begin(Mark(initiator="ops", reason="drain", grace_seconds=5), SCHEDULER, "first", NOW), attempt=1
     )
     joined = life.join(first, "second", after(7))
     assert joined == Eviction(
-        eviction_id="second-1795262407",
+        eviction_id="second-1795262407000",
         phase=Phase.REQUESTED,
         requested_at=after(7),
         source=Source.GANG,
