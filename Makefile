@@ -37,9 +37,8 @@ demo-down: setup ## remove what `make demo` left running
 	@$(BIN)/python -m mainjob --down
 
 .PHONY: test
-test: setup binaries check ## run every check and test: unit, contract, integration, cluster, differential, chaos
+test: setup binaries check ## run every check and test: unit, contract, integration, cluster, differential
 	@$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/cluster tests/differential
-	@$(BIN)/pytest tests/chaos
 	@$(BIN)/coverage report
 
 .PHONY: test-fast
