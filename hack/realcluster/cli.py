@@ -6,6 +6,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
 
 from . import build, kind, kwok, lifecycle, pins, processes, state
 from .errors import ClusterError
@@ -39,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _up(options: argparse.Namespace, progress: Progress) -> int:
-    wanted = ("provider", "kwok_nodes", "real_nodes", "local_processes", "feature_gates", "runtime_config")
-    asked = {name: getattr(options, name) for name in wanted}
+    asked = {field.name: getattr(options, field.name) for field in fields(state.Settings)}
     cluster = lifecycle.up(options.name, asked, options.port_base, progress)
     progress.say(f"cluster {cluster.name}: {cluster.api_server}")
     progress.say(f"  export KUBECONFIG={cluster.kubeconfig}")
@@ -183,6 +184,8 @@ def _up_options(parser: argparse.ArgumentParser) -> None:
     gates = "for API server, controller-manager and scheduler"
     parser.add_argument("--feature-gates", metavar="A=true,…", help=gates)
     parser.add_argument("--runtime-config", metavar="api/all=true,…", help="for the API server")
+    config = "KubeSchedulerConfiguration, read at each start of the scheduler; its clientConnection is written by `up`"
+    parser.add_argument("--scheduler-config", type=_absolute, metavar="FILE", help=config)
     provider = "kind: from Docker images instead; untried (default: local)"
     parser.add_argument("--provider", choices=["local", "kind"], help=provider)
 
@@ -193,6 +196,10 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tail", type=_count, default=40, metavar="N", help="last lines of each (default: %(default)s)"
     )
+
+
+def _absolute(text: str) -> str:
+    return str(Path(text).resolve())  # components don't run where the command did
 
 
 def _count(text: str) -> int:

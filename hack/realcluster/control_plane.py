@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from . import api, keys, node_certificate
+from . import api, keys, node_certificate, scheduler_config
 from .programs import NAMESPACE, OPERATOR
 from .progress import Progress
 from .state import ADMIN, Cluster, write_private
@@ -138,7 +138,11 @@ def _controller_manager(cluster: Cluster) -> list[str]:
 
 
 def _scheduler(cluster: Cluster) -> list[str]:
-    return _client("kube-scheduler", cluster)
+    arguments = _client("kube-scheduler", cluster)
+    if cluster.settings.scheduler_config:
+        kubeconfig = cluster.kubeconfig_of("system:kube-scheduler")
+        arguments.append(f"--config={scheduler_config.write(cluster, kubeconfig)}")
+    return arguments
 
 
 def _client(component: str, cluster: Cluster) -> list[str]:

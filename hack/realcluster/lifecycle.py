@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from . import api, build, control_plane, kind, kwok, pins, procs, state
+from . import api, build, control_plane, kind, kwok, pins, procs, scheduler_config, state
 from .errors import ClusterError
 from .progress import Progress
 from .state import Cluster
@@ -135,6 +135,10 @@ def _check(asked: dict[str, object], progress: Progress) -> None:
             raise ClusterError(f"--real-nodes {wanted}: at most {state.MAX_REAL_NODES}")
         if reason := node.can_run():
             raise ClusterError(f"no real node can run here: {reason}; use --kwok-nodes alone")
+    if config := asked.get("scheduler_config"):
+        if asked.get("provider") == "kind":
+            raise ClusterError("--scheduler-config: not with --provider kind")
+        scheduler_config.check(Path(str(config)))
     if not Path("/proc/self/stat").exists() or not shutil.which("tail"):
         raise ClusterError("hack/cluster needs Linux (/proc) and the usual command line tools")
 

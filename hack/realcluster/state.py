@@ -39,6 +39,7 @@ class Settings:
     local_processes: bool = False
     feature_gates: str = ""
     runtime_config: str = ""
+    scheduler_config: str = ""
 
     def differences(self, asked: dict[str, object]) -> list[str]:
         """Return one phrase for each setting in `asked` (None: not asked for) that this cluster does not have."""

@@ -23,6 +23,12 @@ from reprieve_testing.pod_programs import HOLD, a_pod, release
 pytestmark = pytest.mark.cluster
 
 NATIVE_TYPES = ("--feature-gates", "GenericWorkload=true", "--runtime-config", "api/all=true")
+SCHEDULER_CONFIG = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: other
+"""
 KWOK = {"nodeSelector": {"type": "kwok"}}
 
 
@@ -96,6 +102,14 @@ def test_feature_gates_and_runtime_configuration_serve_the_native_types(
     native = {"workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io"}
     assert native <= set(neighbour.kubectl.read(*listing).split())
     assert not native & set(ours.kubectl.read(*listing).split())
+
+
+def test_the_scheduler_gets_the_configuration_that_was_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(SCHEDULER_CONFIG)
+    with own_cluster("test-hack-config", "--kwok-nodes", 1, "--scheduler-config", file) as cluster:
+        cluster.create(a_pod("mine", "none", schedulerName="other", **KWOK))
+        cluster.wait_running("mine")
 
 
 def test_down_ends_what_up_started_and_no_stranger() -> None:

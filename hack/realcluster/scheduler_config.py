@@ -1,0 +1,51 @@
+"""kube-scheduler's configuration file, where one is asked for: the user's own, and how this cluster is reached.
+
+With `--config` the scheduler ignores `--kubeconfig`, so the file must name the kubeconfig itself, and that one is made by `up`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from .errors import ClusterError
+from .state import Cluster, write_private
+
+_OURS = "clientConnection"
+
+
+def check(file: Path) -> None:
+    """Raise unless the file can be completed."""
+    _completed(file, Path())
+
+
+def write(cluster: Cluster, kubeconfig: Path) -> Path:
+    """Write what the scheduler reads, anew from the user's file as that is now; return its path."""
+    path = cluster.home / "conf" / "scheduler.yaml"
+    write_private(path, _completed(Path(cluster.settings.scheduler_config), kubeconfig))
+    return path
+
+
+def _completed(file: Path, kubeconfig: Path) -> str:
+    text = file.read_text()
+    ours = {"kubeconfig": str(kubeconfig)}
+    if text.lstrip().startswith("{"):
+        return _completed_json(file, text, ours)
+    if re.search(rf"^{_OURS}\s*:", text, re.MULTILINE):
+        raise _taken(file)
+    return f"{text}\n{_OURS}: {json.dumps(ours)}\n"  # JSON is YAML
+
+
+def _completed_json(file: Path, text: str, ours: dict[str, str]) -> str:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ClusterError(f"--scheduler-config {file}: begins like JSON, and is not: {error}") from None
+    if _OURS in document:
+        raise _taken(file)
+    return json.dumps(document | {_OURS: ours}, indent=2) + "\n"
+
+
+def _taken(file: Path) -> ClusterError:
+    return ClusterError(f"--scheduler-config {file}: has a {_OURS}, which is written by `up`; leave it out")
