@@ -93,6 +93,12 @@ def _namespace_of(name: ObjectName) -> str:
 
 
 def _is_judged(resource: Resource, name: ObjectName) -> bool:
-    """False for what webhooks do not look at either: a Deployment's ReplicaSets have its template, judged with it."""
-    is_copy = resource.kind == "ReplicaSet" and controller_of(resource.metadata) is not None
-    return not is_copy and (name == POLICY_MAP or _namespace_of(name) not in EXEMPT)
+    """False for what webhooks do not look at either, and for a Deployment's ReplicaSets: they have its template, judged with it."""
+    is_exempt = name != POLICY_MAP and _namespace_of(name) in EXEMPT
+    return not is_exempt and not (resource.kind == "ReplicaSet" and _is_of_deployment(resource))
+
+
+def _is_of_deployment(resource: Resource) -> bool:
+    """True for one that a Deployment made. Of another controller's, say a rollout's, nobody else sees the template."""
+    owner = controller_of(resource.metadata)
+    return owner is not None and owner.kind == "Deployment" and owner.apiVersion.startswith("apps/")

@@ -96,6 +96,22 @@ def test_every_kind_that_breaks_a_rule_is_listed_and_nothing_else(cluster: Clust
     assert paths["CronJob"] == f"spec.jobTemplate.spec.template.{LABEL}"
 
 
+def test_of_owned_replicasets_only_those_of_deployments_are_left_to_their_owners(
+    cluster: ClusterHandle, team: str
+) -> None:
+    bad = {CLASS: "11"}
+    of_rollout = workload("ReplicaSet", "apps", "of-rollout", **bad)
+    owner = {"apiVersion": "rollouts.example.com/v1", "kind": "Rollout", "name": "r", "uid": "r", "controller": True}
+    of_rollout["metadata"]["ownerReferences"] = [owner]
+    for document in (of_rollout, workload("Deployment", "apps", "web", **bad)):
+        cluster.kubectl.read("create", "-n", team, "-f", "-", stdin=json.dumps(document))
+    replica_sets = ("replicasets", "-n", team)
+    wait_for("the Deployment's ReplicaSet", lambda: len(cluster.kubectl.get(*replica_sets)["items"]) == 2)
+    found = findings(cluster.cluster.kubeconfig, "-n", team)
+    rows = {("ReplicaSet", "of-rollout", "preemption-class"), ("Deployment", "web", "preemption-class")}
+    assert named(found) == rows
+
+
 def test_it_ends_with_1_where_a_rule_is_broken_and_with_0_where_none_is(cluster: ClusterHandle, broken: str) -> None:
     assert audit(cluster.cluster.kubeconfig, "-n", broken).returncode == 1
     with cluster.namespace("clean") as clean:
