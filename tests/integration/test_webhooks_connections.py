@@ -54,7 +54,6 @@ async def port() -> AsyncIterator[Port]:
             server.serving.listener,
             address="127.0.0.1",
             port=0,
-            max_review_bytes=1000,
             max_connections=MOST,
             handshake_seconds=0.3,
         )

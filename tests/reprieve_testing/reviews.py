@@ -170,9 +170,7 @@ async def running_server(
     webhooks = Webhooks(
         source, Metrics(), readiness, max_review_bytes=max_review_bytes, read_timeout_seconds=read_timeout_seconds
     )
-    port = await listener.listen(
-        webhooks, serving.listener, address="127.0.0.1", port=0, max_review_bytes=max_review_bytes
-    )
+    port = await listener.listen(webhooks, serving.listener, address="127.0.0.1", port=0)
     url = f"https://127.0.0.1:{port.number}"
     try:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(ca))) as session:

@@ -98,7 +98,6 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
             program.serving.listener,
             address=settings.listen_address,
             port=settings.listen_port,
-            max_review_bytes=settings.max_review_bytes,
         )
         async with asyncio.TaskGroup() as tasks:
             background = (

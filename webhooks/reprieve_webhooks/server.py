@@ -4,10 +4,10 @@ A review that is understood is answered with 200, whatever the verdict. Everythi
 server a webhook that failed, and the `failurePolicy` of the configuration decides.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from aiohttp import web
@@ -16,13 +16,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from reprieve_runtime.api import ApiError
 
 from . import handlers, review
+from .bodies import Bodies, text_response
 from .handlers import FactsSource, Handler
 from .metrics import Metrics
 from .reply import Reply
 from .review import Malformed, Request
 
 _LOG = logging.getLogger(__name__)
-_JSON = "application/json"
 
 Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -45,9 +45,10 @@ class Webhooks:
         *,
         max_review_bytes: int,
         read_timeout_seconds: float,
+        further_routes: Mapping[tuple[str, str], Respond] = MappingProxyType({}),
     ) -> None:
         self._facts, self._metrics, self._readiness = facts, metrics, readiness
-        self._max_review_bytes, self._read_timeout_seconds = max_review_bytes, read_timeout_seconds
+        self._bodies = Bodies("review", max_bytes=max_review_bytes, timeout_seconds=read_timeout_seconds)
         self.is_draining = False
         self._routes: dict[tuple[str, str], Respond] = {
             ("POST", "/mutate"): self._reviewer("mutate", handlers.mutate),
@@ -55,12 +56,13 @@ class Webhooks:
             ("GET", "/healthz"): self._answer_health,
             ("GET", "/readyz"): self._answer_readiness,
             ("GET", "/metrics"): self._answer_metrics,
+            **further_routes,
         }
 
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request."""
         respond = self._routes.get((request.method, request.path))
-        response = _text(*self._no_route(request)) if respond is None else await respond(request)
+        response = text_response(*self._no_route(request)) if respond is None else await respond(request)
         if self.is_draining:
             # The API server keeps connections for long: told so, it opens its next one to another replica.
             response.force_close()
@@ -71,10 +73,10 @@ class Webhooks:
         return (405, "method not allowed") if is_known else (404, "no such path")
 
     def _reviewer(self, name: str, handle: Handler) -> Respond:
-        duration = self._metrics.duration_of(name)
+        duration, bodies = self._metrics.duration_of(name), self._bodies
 
         async def respond(request: web.BaseRequest) -> web.StreamResponse:
-            body = await self._read(request)
+            body = await bodies.read(request)
             if isinstance(body, web.Response):
                 return body
             started = time.perf_counter()
@@ -84,38 +86,13 @@ class Webhooks:
 
         return respond
 
-    async def _read(self, request: web.BaseRequest) -> bytes | web.Response:
-        if request.headers.get("Content-Type") != _JSON and request.content_type != _JSON:
-            return _text(415, f"Content-Type must be {_JSON}")
-        if request.content.is_eof():
-            # Nearly always: the whole review came with its head, and is taken without a timer or a task switch.
-            body = request.content.read_nowait()
-            return self._too_large() if len(body) > self._max_review_bytes else body
-        if (request.content_length or 0) > self._max_review_bytes:
-            return self._too_large()
-        return await self._read_slowly(request)
-
-    async def _read_slowly(self, request: web.BaseRequest) -> bytes | web.Response:
-        try:
-            async with asyncio.timeout(self._read_timeout_seconds):
-                return await request.read()
-        except TimeoutError:
-            return _closing(_text(408, f"the review did not come within {self._read_timeout_seconds:g} s"))
-        except web.HTTPRequestEntityTooLarge:
-            return self._too_large()
-        except (web.RequestPayloadError, ConnectionError):
-            return _closing(_text(400, "the review was cut short"))
-
-    def _too_large(self) -> web.Response:
-        return _closing(_text(413, f"a review must not be larger than {self._max_review_bytes} bytes"))
-
     async def _answer(self, name: str, handle: Handler, body: bytes) -> web.StreamResponse:
         try:
             request = review.parse(body, self._facts.template_kinds)
         except Exception:  # noqa: BLE001 - as below, of a review whose uid is not known yet
             _LOG.exception("review not read", extra={"webhook": name})
             self._count(name, "unknown", "error")
-            return _text(500, "internal error; see the log")
+            return text_response(500, "internal error; see the log")
         if isinstance(request, Malformed):
             return self._malformed(name, request)
         try:
@@ -137,32 +114,22 @@ class Webhooks:
 
     def _malformed(self, name: str, problem: Malformed) -> web.Response:
         self._count(name, "unknown", "malformed")
-        return _text(400, problem.detail)
+        return text_response(400, problem.detail)
 
     def _failed(self, name: str, request: Request, status: int, why: str) -> web.Response:
         # Only a kind with rules gets as far as failing: this label has few values.
         self._count(name, request.kind.kind, "error")
-        return _text(status, f"{why} at review {request.uid}; see the log")
+        return text_response(status, f"{why} at review {request.uid}; see the log")
 
     def _count(self, name: str, kind: str, outcome: str) -> None:
         self._metrics.review_counter(name, kind, outcome).inc()
 
     async def _answer_health(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
-        return _text(200, "ok")
+        return text_response(200, "ok")
 
     async def _answer_readiness(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
         missing = ("draining",) if self.is_draining else self._readiness.missing()
-        return _text(503, f"not ready: {', '.join(missing)}") if missing else _text(200, "ok")
+        return text_response(503, f"not ready: {', '.join(missing)}") if missing else text_response(200, "ok")
 
     async def _answer_metrics(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-def _text(status: int, sentence: str) -> web.Response:
-    return web.Response(status=status, text=sentence + "\n")
-
-
-def _closing(response: web.Response) -> web.Response:
-    """End the connection after this response: the rest of the request is not waited for."""
-    response.force_close()
-    return response
