@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from reprieve_policy import keys
 from reprieve_policy.bare_pod import MAX_BYTES, MAX_RECORDS, MAX_RECORDS_OF_NAMESPACE
 from reprieve_policy.objects import annotations_of, labels_of
-from reprieve_runtime.api import Api, ApiError, PartialObject
+from reprieve_runtime.api import ApiError, PartialObject
 from reprieve_runtime.paths import object_path
 
 from .effects import Effects
@@ -47,23 +47,25 @@ class Record:
 class BareStore:
     """Records by the uid of the victim. Only the leader writes: what it read once and wrote since is all there is."""
 
-    def __init__(self, api: Api, effects: Effects, namespace: str) -> None:
-        self._api = api
+    def __init__(self, effects: Effects, namespace: str) -> None:
         self._effects = effects
         self._namespace = namespace
         self._of_namespace: Counter[str] = Counter()
         self.places: dict[str, Place] = {}
         """By the victim's uid."""
+        self.is_loaded = False
+        """Until then, there may be more than `places` tells."""
 
     async def load(self) -> None:
         """Read what earlier leaders have left."""
         path = object_path("controllerrevisions", self._namespace)
-        pages = self._api.pages(path, PartialObject, params={"labelSelector": keys.BARE_POD}, metadata_only=True)
-        async for page, _ in pages:
+        params = {"labelSelector": keys.BARE_POD}
+        async for page in self._effects.pages(path, PartialObject, params=params, metadata_only=True):
             for found in page:
                 namespace = labels_of(found.metadata)[keys.BARE_POD]
                 name = annotations_of(found.metadata).get(keys.BARE_POD, "")
                 self._know((found.metadata.name or "").removeprefix(_PREFIX), Place(namespace, name))
+        self.is_loaded = True
 
     def refuses(self, replacement: Mapping[str, Any]) -> str:
         """Return why there is no room for a replacement; empty where there is."""

@@ -94,7 +94,9 @@ class Departure:
         return await self._write_last(self._tools.effects.write_finished, pod, state)
 
     async def stay(self, pod: Pod, state: Eviction) -> Pod:
-        """Write the last state of a pod that stays."""
+        """Write the last state of a pod that stays; before, take back what was left on its owner."""
+        if ending.was_counted(state):
+            await self._retract(pod, state)
         return await self._write_last(self._tools.effects.write_cancelled, pod, state)
 
     def vanished(self, uid: str, last: Pod | None) -> None:
@@ -180,6 +182,9 @@ class Departure:
                 self.unwritten = decision.eviction
             self._see(pod)
             self._written(pod, decision)
+        if observe.has_finished(pod) and not pod.metadata.ownerReferences:
+            # While it is there. Without this, an operator killed as it disappears would have it made anew.
+            await self._tools.requeuer.finished(pod.metadata.uid or "")
         pause = self._ending.wait(pod)
         if self._ending.may_let_go(pod):
             self._see(replace(pod, metadata=await self._tools.effects.let_go(pod.metadata)))
@@ -194,6 +199,13 @@ class Departure:
         except ApiError as error:
             _resign("ledger not written", pod, error)
         self._is_recorded = True
+
+    async def _retract(self, pod: Pod, state: Eviction) -> None:
+        try:
+            await self._tools.ledger.retract(pod, state)
+        except ApiError as error:
+            _resign("ledger not taken back", pod, error)
+        self._is_recorded = False
 
     async def _preserve(self, pod: Pod, state: Eviction) -> None:
         """Keep what will take the place of a pod without an owner."""

@@ -4,7 +4,7 @@ A conflict says that what was decided on is no longer so: it comes out as `ApiEr
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from reprieve_policy.contract import Request
 from reprieve_policy.eviction import Eviction
 from reprieve_policy.objects import annotations_of, labels_of
 from reprieve_policy.timestamp import render
-from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, STRATEGIC_MERGE_PATCH, Api, ApiError
+from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, STRATEGIC_MERGE_PATCH, Api, ApiError, Params
 from reprieve_runtime.paths import object_path
 
 from . import observe
@@ -27,6 +27,8 @@ DISRUPTION_REASON = "PreemptionByReprieve"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
 _NOT_FOUND = 404
 _CONFLICT = 409
+_PAGE = 50
+"""Objects asked for at once: a page is in memory whole."""
 
 Body = dict[str, Any]
 R = TypeVar("R")
@@ -59,6 +61,22 @@ class Effects:
             raise
         self._metrics.api_calls.labels("get", "ok").inc()
         return found
+
+    async def pages(
+        self, path: str, kind: type[R], *, params: Params | None = None, metadata_only: bool = False
+    ) -> AsyncIterator[list[R]]:
+        """Yield a collection in small pages: each object may bring 256 KiB of annotations. Raises `ApiError`."""
+        pages = self._api.pages(path, kind, params=params, metadata_only=metadata_only, limit=_PAGE)
+        while True:
+            try:
+                found, _ = await anext(pages)
+            except StopAsyncIteration:
+                return
+            except ApiError as error:
+                self._metrics.api_calls.labels("list", str(error.status or "unreachable")).inc()
+                raise
+            self._metrics.api_calls.labels("list", "ok").inc()
+            yield found
 
     async def write_state(
         self, pod: Pod, state: Eviction, request: Request | None, *, begins: bool, hold: bool = False

@@ -17,7 +17,7 @@ from reprieve_policy.eviction import Eviction, Source
 from reprieve_policy.gang import Gang
 from reprieve_policy.objects import controller_of
 from reprieve_policy.reprieve import Reprieve
-from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.api import ApiError
 from reprieve_runtime.paths import object_path
 
 from . import observe
@@ -30,8 +30,6 @@ from .tools import Tools
 
 _log = logging.getLogger(__name__)
 
-_PAGE = 50
-"""Pods asked for at once: each may bring 256 KiB of annotations, and a page is in memory whole."""
 _LISTS_AT_ONCE, _LISTS_OF_A_TENANT = 4, 2
 """Without a share, a namespace with a thousand gangs that no label tells would keep all others' from being told: each is found by
 reading all of its pods."""
@@ -39,7 +37,8 @@ _TOO_LARGE_SECONDS = 60.0
 """A gang that is too large is not counted again within it, however many of its pods are marked."""
 _TAKING_BACK_SECONDS = 10.0
 """A pod that cannot be written holds up a new mark no longer."""
-_NOT_SERVED = (403, 404)
+_FORBIDDEN = 403
+"""Served since our rights were given: as good as not there."""
 
 _Key = tuple[str, str]
 
@@ -61,8 +60,7 @@ class _Group:
 class Gangs:
     """One term's musters."""
 
-    def __init__(self, api: Api, tools: Tools, reach: Reach) -> None:
-        self._api = api
+    def __init__(self, tools: Tools, reach: Reach) -> None:
         self._tools = tools
         self._announcer = tools.announcer
         self._reach = reach
@@ -128,12 +126,12 @@ class Gangs:
     async def _ask_group(self, namespace: str, name: str) -> Mode:
         """Return what the native PodGroup says; one that is not there says nothing."""
         try:
-            group = await self._api.get(object_path("podgroups", namespace, name), _Group)
+            group = await self._tools.effects.find(object_path("podgroups", namespace, name), _Group)
         except ApiError as error:
-            if error.status not in _NOT_SERVED:
+            if error.status != _FORBIDDEN:
                 raise
             return Mode.SINGLE
-        return disruption.read_mode(group.spec.disruptionMode)
+        return Mode.SINGLE if group is None else disruption.read_mode(group.spec.disruptionMode)
 
     async def _call_roll(self, key: _Key, gang: Gang, pod: Pod, state: Eviction) -> Muster | None:
         now = self._tools.clock.monotonic()
@@ -156,7 +154,7 @@ class Gangs:
         params = {} if gang.selector is None else {"labelSelector": gang.selector}
         found: dict[str, Pod] = {}
         async with self._lists.hold(Urgency.TELL, key[0]):
-            async for pods, _ in self._api.pages(object_path("pods", key[0]), Pod, params=params, limit=_PAGE):
+            async for pods in self._tools.effects.pages(object_path("pods", key[0]), Pod, params=params):
                 found.update((pod.metadata.uid or "", pod) for pod in pods if _is_of(key[1], pod))
                 if len(found) > disruption.MAX_MEMBERS:
                     return None

@@ -5,8 +5,6 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 
-from reprieve_runtime.api import Api
-
 from . import observe
 from .election import NotLeading
 from .gangs import Gangs
@@ -21,9 +19,9 @@ _log = logging.getLogger(__name__)
 class Keepers:
     """Keepers by the uid of their victim."""
 
-    def __init__(self, tools: Tools, api: Api) -> None:
+    def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._gangs = Gangs(api, tools, self._reach)
+        self._gangs = Gangs(tools, self._reach)
         self._keepers: dict[str, Keeper] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 

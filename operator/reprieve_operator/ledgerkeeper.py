@@ -56,6 +56,17 @@ class LedgerKeeper:
         annotations = {keys.LEDGER: ledger.render(after), **_saved(ledger.last_saved_at(after))}
         await self._patch(owner, {"annotations": annotations, "labels": {keys.LEDGER: _LABEL}})
 
+    async def retract(self, pod: Pod, state: Eviction) -> None:
+        """Take back what `record` has counted of a pod that stays after all; raises `ApiError` as that does."""
+        owner = await self._find_owner(pod)
+        if owner is None:
+            return
+        before = ledger.parse(annotations_of(owner.metadata).get(keys.LEDGER, ""))
+        after = ledger.retract(before, owner.slot, state)
+        if after != before:
+            text, label = (ledger.render(after), _LABEL) if after else (None, None)
+            await self._patch(owner, {"annotations": {keys.LEDGER: text}, "labels": {keys.LEDGER: label}})
+
     async def publish(self, pod: Pod, saved_at: datetime) -> None:
         """Say on the owner when a pod that stays has saved; where it is counted, `record` says so."""
         owner = await self._find_owner(pod)

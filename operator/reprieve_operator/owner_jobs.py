@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from reprieve_policy import ending, keys, suspension
 from reprieve_policy.objects import controller_of
 from reprieve_policy.suspension import Hold, Standing
-from reprieve_runtime.api import Api
 from reprieve_runtime.paths import object_path
 
 from . import observe
@@ -89,8 +88,7 @@ class _Known:
 class OwnerJobs:
     """What is known of Jobs for a moment."""
 
-    def __init__(self, api: Api, effects: Effects, clock: Clock) -> None:
-        self._api = api
+    def __init__(self, effects: Effects, clock: Clock) -> None:
         self._effects = effects
         self._clock = clock
         self._known: dict[str, asyncio.Task[_Known | None]] = {}
@@ -144,7 +142,7 @@ class OwnerJobs:
             return None
         standings: dict[str, Standing] = {}
         params = {"labelSelector": f"{keys.JOB_UID}={uid}"}
-        async for pods, _ in self._api.pages(object_path("pods", namespace), Pod, params=params):
+        async for pods in self._effects.pages(object_path("pods", namespace), Pod, params=params):
             standings |= {pod.metadata.uid or "": self._standing(pod) for pod in pods if _lives(pod)}
         return _Known(at, job, standings)
 

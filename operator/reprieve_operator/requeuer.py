@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from reprieve_policy import bare_pod, keys, ledger, stamps, timestamp
 from reprieve_policy.eviction import Eviction
 from reprieve_policy.objects import annotations_of
-from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.api import ApiError
 from reprieve_runtime.paths import object_path
 
 from . import observe, story
@@ -54,7 +54,6 @@ class Requeuer:
 
     def __init__(
         self,
-        api: Api,
         effects: Effects,
         store: BareStore,
         *,
@@ -64,7 +63,6 @@ class Requeuer:
         clock: Clock,
         interval_seconds: float,
     ) -> None:
-        self._api = api
         self._effects = effects
         self._store = store
         self._policy = policy
@@ -92,6 +90,11 @@ class Requeuer:
             self._announcer.announce(Regarding.pod(pod.metadata), *story.not_requeued(why))
             return
         await self._store.put(uid, replacement)
+
+    async def finished(self, uid: str) -> None:
+        """Forget the replacement of a victim whose work is done, and that is still there; raises `ApiError`."""
+        if uid in self._store.places or not self._store.is_loaded:
+            await self._store.remove(uid)
 
     def ended(self, uid: str, *, has_finished: bool = False) -> None:
         """Take note that a victim is gone, and whether its work was done, or that it stays."""
@@ -219,7 +222,7 @@ class Requeuer:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        answer = await self._api.post(object_path("selfsubjectaccessreviews"), review, dict[str, Any])
+        answer = await self._effects.create(object_path("selfsubjectaccessreviews"), review)
         granted = bool(answer["status"]["allowed"])
         if len(self._granted) >= _MAX_GRANTS:
             self._granted.clear()

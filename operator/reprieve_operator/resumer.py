@@ -6,7 +6,7 @@ import logging
 from reprieve_policy import keys, suspension, timestamp
 from reprieve_policy.objects import annotations_of
 from reprieve_policy.suspension import Fate
-from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.api import ApiError
 from reprieve_runtime.paths import object_path
 
 from . import story
@@ -24,10 +24,7 @@ _CLEARED: dict[str, object] = {"annotations": {keys.SUSPENDED: None}, "labels": 
 class Resumer:
     """Looks at all Jobs with our label, again and again; holds nothing itself."""
 
-    def __init__(
-        self, api: Api, effects: Effects, announcer: Announcer, clock: Clock, *, interval_seconds: float
-    ) -> None:
-        self._api = api
+    def __init__(self, effects: Effects, announcer: Announcer, clock: Clock, *, interval_seconds: float) -> None:
         self._effects = effects
         self._announcer = announcer
         self._clock = clock
@@ -44,7 +41,7 @@ class Resumer:
 
     async def _look(self) -> None:
         params = {"labelSelector": keys.SUSPENDED}
-        async for jobs, _ in self._api.pages(object_path("jobs"), Job, params=params):
+        async for jobs in self._effects.pages(object_path("jobs"), Job, params=params):
             for job in jobs:
                 await self._take_care(job)
 

@@ -93,20 +93,19 @@ class Terms:
                 namespaces=namespaces,
                 effects=effects,
                 ledger=LedgerKeeper(effects),
-                jobs=OwnerJobs(self._api, effects, self._clock),
+                jobs=OwnerJobs(effects, self._clock),
                 nodes=Nodes(effects, self.policy),
                 requeuer=requeuer,
                 lines=lines,
                 announcer=self._announcer,
                 tally=Tally(self._announcer, self._metrics, namespaces),
             ),
-            self._api,
         )
         census = GangCensus(self._api, effects, self._announcer, self.policy, namespaces, self._clock)
         sweep = Sweep(self._api, effects, keepers, self._announcer, census)
         gatekeeper = self._make_gatekeeper(effects)
         seconds = self._settings.resync_interval_seconds
-        resumer = Resumer(self._api, effects, self._announcer, self._clock, interval_seconds=seconds)
+        resumer = Resumer(effects, self._announcer, self._clock, interval_seconds=seconds)
         self._keepers, self._gatekeeper, self._census = keepers, gatekeeper, census
         try:
             sweeping = partial(self._sweep, sweep)
@@ -120,9 +119,8 @@ class Terms:
 
     def _make_requeuer(self, effects: Effects) -> Requeuer:
         return Requeuer(
-            self._api,
             effects,
-            BareStore(self._api, effects, self._settings.namespace),
+            BareStore(effects, self._settings.namespace),
             policy=self.policy,
             announcer=self._announcer,
             metrics=self._metrics,

@@ -76,6 +76,11 @@ def is_inherited(eviction: Eviction, *, has_failed: bool) -> bool:
     return has_failed and eviction.hinted_at is not None
 
 
+def was_counted(eviction: Eviction) -> bool:
+    """True for one that was to be ended: what its replacement inherits is written before, and it may stay after all."""
+    return eviction.grace_seconds is not None
+
+
 def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
     """Return when nothing stands in the way any longer."""
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)

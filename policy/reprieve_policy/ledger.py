@@ -8,7 +8,7 @@ a pod name of a StatefulSet; otherwise one slot for the whole owner. Whose metad
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from . import keys, timestamp
@@ -71,6 +71,18 @@ def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, 
         checkpoint=eviction.checkpoint or (before.checkpoint if before else None),
     )
     return _newest({name: entry for name, entry in ledger.items() if name != slot} | {slot: after})
+
+
+def retract(ledger: Ledger, slot: str, eviction: Eviction) -> Ledger:
+    """Return the ledger without this eviction: its mark was taken back after it was counted, and the pod stays."""
+    before = ledger.get(slot)
+    if before is None or eviction.eviction_id not in before.eviction_ids:
+        return ledger
+    others = {name: entry for name, entry in ledger.items() if name != slot}
+    if before.preempted_count == 1:
+        return others
+    known = tuple(found for found in before.eviction_ids if found != eviction.eviction_id)
+    return others | {slot: replace(before, preempted_count=before.preempted_count - 1, eviction_ids=known)}
 
 
 def last_saved_at(ledger: Ledger) -> datetime | None:

@@ -193,7 +193,7 @@ def test_a_name_that_somebody_else_has_taken_is_theirs(here: Here) -> None:
     assert second.stop() == 0
 
 
-def test_one_that_had_finished_by_its_end_does_not_come_back(here: Here) -> None:
+def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(here: Here) -> None:
     operator = start(here.cluster)
     document = {
         "apiVersion": "v1",
@@ -211,13 +211,20 @@ def test_one_that_had_finished_by_its_end_does_not_come_back(here: Here) -> None
     status = json.dumps({"status": {"containerStatuses": ended}})
     words = ("patch", "pod", "done", "-n", here.namespace, "--subresource=status", "--type=merge", "-p", status)
     here.cluster.kubectl.read(*words)
-    here.free("done")
-
+    # While it is still there: whatever happens to the operator as the pod disappears, nothing is left to be made.
     here.wait_done()
+    operator.kill()
+    here.free("done")
+    here.cluster.wait_gone(here.namespace, "done")
+
+    second = start(here.cluster)
+    here.cluster.create_pod(here.namespace, "witness")
+    here.cluster.mark(here.namespace, "witness")
+    wait_for("the next one is made anew", lambda: here.made("witness") == 1, 40)
 
     assert here.cluster.pod(here.namespace, "done") is None
     assert here.made("done") == 0
-    assert operator.stop() == 0
+    assert second.stop() == 0
 
 
 def test_one_that_was_spared_after_all_does_not_come_back_once_somebody_deletes_it(here: Here) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle, Program, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
@@ -123,6 +124,32 @@ def test_a_mark_that_is_taken_back_while_a_budget_is_waited_for_spares_the_pod(
     assert pod is not None
     assert "deletionTimestamp" not in pod["metadata"]
     assert state(pod)["outcome"] == "cancelled"
+
+
+def test_one_that_stays_after_all_counts_for_nothing_on_its_owner(cluster: ClusterHandle, namespace: str) -> None:
+    metadata = {"name": "train", "namespace": namespace}
+    template = {
+        "metadata": {"labels": {"app": "db"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]},
+    }
+    cluster.kubectl.apply(
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+    )
+    budget(cluster, namespace, "db", at_least=1)
+    (pod,) = cluster.kubectl.get("pods", "-n", namespace)["items"]
+    name = pod["metadata"]["name"]
+
+    def ledger() -> Any:
+        job = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"]
+        return (job.get("annotations", {}).get(keys.LEDGER), job.get("labels", {}).get(keys.LEDGER))
+
+    cluster.mark(namespace, name)
+    wait_for("Event", lambda: "WaitingForBudget" in cluster.event_reasons(namespace, name))
+    counted, label = ledger()
+    assert (json.loads(counted)["slots"][""]["count"], label) == (1, "true")
+    cluster.kubectl.read("label", "pod", name, "-n", namespace, "reprieve.dev/soft-eviction-")
+    wait_for("Event", lambda: "SoftEvictionCancelled" in cluster.event_reasons(namespace, name))
+    assert ledger() == (None, None)
 
 
 def test_an_operator_that_was_killed_while_it_waited_for_a_budget_waits_on(

@@ -12,9 +12,13 @@ import pytest
 
 from reprieve_operator import observe
 from reprieve_operator.clock import Clock
+from reprieve_operator.effects import Effects
+from reprieve_operator.election import Election
 from reprieve_operator.gangs import Gangs
+from reprieve_operator.metrics import Metrics
 from reprieve_operator.muster import Muster
 from reprieve_operator.pods import Pod
+from reprieve_operator.slots import Slots
 from reprieve_operator.tools import Tools
 from reprieve_policy import disruption, keys
 from reprieve_policy.eviction import Eviction, Phase
@@ -42,6 +46,7 @@ class FakeTools:
 
     announcer: Said
     clock: Clock
+    effects: Effects
 
 
 @dataclass
@@ -53,6 +58,12 @@ class Running:
     gangs: Gangs
     reached: list[str]
     seconds: float = 0.0
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def calls(self, verb: str) -> float:
+        """Return how many calls were counted that worked."""
+        found = self.metrics.registry.get_sample_value("reprieve_api_calls_total", {"verb": verb, "outcome": "ok"})
+        return found or 0
 
     async def muster(self, document: Any, state: Eviction = BEGUN) -> Muster | None:
         return await self.gangs.muster(a_pod_of(document), state)
@@ -66,8 +77,9 @@ async def gangs_of(directory: Path, *documents: Any, groups: Any = None) -> Asyn
         said, reached = Said(), cast("list[str]", [])
         running = Running(stub, said, cast("Gangs", None), reached)
         clock = Clock(now=lambda: NOW, monotonic=lambda: running.seconds, wall=lambda: running.seconds)
-        tools = cast("Tools", FakeTools(said, clock))
-        running.gangs = Gangs(api, tools, lambda pod, _: reached.append(pod.metadata.name or ""))
+        effects = Effects(api, Slots(32), cast("Election", None), running.metrics, clock)
+        tools = cast("Tools", FakeTools(said, clock, effects))
+        running.gangs = Gangs(tools, lambda pod, _: reached.append(pod.metadata.name or ""))
         yield running
 
 
@@ -101,6 +113,7 @@ def test_however_many_are_marked_at_once_the_gang_is_looked_at_once(tmp_path: Pa
             assert muster is not None
             assert running.stub.calls[TEAM] == 1
             assert (muster.size, muster.is_under_way) == (3, False)
+            assert running.calls("list") == 1
             assert running.reached == []
             running.gangs.begin(muster)
             running.gangs.begin(muster)

@@ -90,3 +90,8 @@ INHERITED = {
 @pytest.mark.parametrize(("victim", "has_failed", "want"), INHERITED.values(), ids=INHERITED)
 def test_of_a_pod_that_ended_by_itself(victim: EvictionBuilder, has_failed: bool, want: bool) -> None:  # noqa: FBT001 - a table's
     assert ending.is_inherited(victim.build(), has_failed=has_failed) is want
+
+
+def test_a_pod_is_counted_from_when_its_end_was_chosen() -> None:
+    assert not ending.was_counted(an_eviction().build())
+    assert ending.was_counted(replace(an_eviction().build(), grace_seconds=0))

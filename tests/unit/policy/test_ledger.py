@@ -107,6 +107,29 @@ def test_an_eviction_counts_once_however_often_it_is_recorded() -> None:
     assert record(once, "0", evicted(1)) is once
 
 
+RETRACTED = {
+    "the first leaves nothing": ([1], 1, None),
+    "of several, the others stay": ([1, 2], 2, (1, ("uid-1",))),
+    "any of them may be taken back": ([1, 2], 1, (1, ("uid-2",))),
+    "one that was never counted changes nothing": ([1], 2, (1, ("uid-1",))),
+    "nothing is taken from nothing": ([], 1, None),
+}
+
+
+@pytest.mark.parametrize(("counted", "number", "want"), RETRACTED.values(), ids=RETRACTED)
+def test_an_eviction_that_was_taken_back_does_not_count(
+    counted: list[int], number: int, want: tuple[int, tuple[str, ...]] | None
+) -> None:
+    known = record({}, "7", evicted(9))
+    for each in counted:
+        known = record(known, SHARED_SLOT, evicted(each))
+    left = ledger.retract(known, SHARED_SLOT, evicted(number))
+    entry = left.get(SHARED_SLOT)
+    assert (None if entry is None else (entry.preempted_count, entry.eviction_ids)) == want
+    assert left["7"] == known["7"]
+    assert ledger.retract(left, SHARED_SLOT, evicted(number)) is left
+
+
 @pytest.mark.parametrize("slot", [SHARED_SLOT, "set-workers-0/"])
 def test_evictions_of_pods_that_share_a_slot_count_once_each_in_any_order(slot: str) -> None:
     known: Ledger = {}
