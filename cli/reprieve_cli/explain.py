@@ -1,7 +1,7 @@
 """`reprieve explain`: what would happen to a pod that had to go. It reads, and decides with the functions that decide then."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -9,9 +9,11 @@ from typing import TypeVar
 
 import click
 
-from reprieve_policy import disruption, gang, keys, timestamp, walltime
+from reprieve_policy import disruption, gang, keys, native_group, timestamp, walltime
 from reprieve_policy.cost import Work
 from reprieve_policy.disruption import Mode
+from reprieve_policy.gang import Gang
+from reprieve_policy.native_group import Group, NativeGroup
 from reprieve_policy.objects import ObjectMeta, PodView, Spec, annotations_of, controller_of, labels_of
 from reprieve_policy.outlook import Subject, foresee
 from reprieve_policy.walltime import Walltime
@@ -61,16 +63,6 @@ class _Timed:
         return walltime.read(self.status.startTime, self.spec.activeDeadlineSeconds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GroupSpec:
-    disruptionMode: Mapping[str, object] | None = None  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    spec: _GroupSpec = field(default_factory=_GroupSpec)
-
-
 T = TypeVar("T")
 
 
@@ -117,13 +109,16 @@ async def _subject(api: Api, pod: _Timed, now: datetime) -> Subject:
         saved_at=timestamp.parse(annotations.get(keys.LAST_CHECKPOINT_AT)),
         walltime=walltime.tightest([pod.walltime, await _job_walltime(api, pod)], now),
     )
+    found = gang.read(view)
+    group = await _native_group(api, found, pod.metadata)
     return Subject(
         view=view,
         metadata=pod.metadata,
         has_started=pod.status.phase != "Pending",
         scheduled_at=_scheduled_at(pod),
         work=work,
-        disruption=await _disruption(api, view, pod.metadata),
+        disruption=_disruption(found, pod.metadata, group),
+        native_group=group,
     )
 
 
@@ -141,14 +136,20 @@ async def _job_walltime(api: Api, pod: _Timed) -> Walltime | None:
     return None if job is None else job.walltime
 
 
-async def _disruption(api: Api, view: PodView, metadata: ObjectMeta) -> Mode:
-    """Return how the pod's gang goes; a native PodGroup is asked."""
-    found = gang.read(view)
+async def _native_group(api: Api, found: Gang | None, metadata: ObjectMeta) -> NativeGroup | None:
+    """Return the native PodGroup that the pod names, as far as there is one."""
+    if found is None or not found.is_native:
+        return None
+    group = await _look(api, object_path("podgroups", metadata.namespace, found.name), Group)
+    return None if group is None else native_group.read(group)
+
+
+def _disruption(found: Gang | None, metadata: ObjectMeta, group: NativeGroup | None) -> Mode:
+    """Return how the pod's gang goes; a native PodGroup says it itself."""
     mode = Mode.SINGLE if found is None else disruption.mode_of(found, metadata)
-    if found is None or mode is not Mode.AS_ITS_GROUP_SAYS:
+    if mode is not Mode.AS_ITS_GROUP_SAYS:
         return mode
-    group = await _look(api, object_path("podgroups", metadata.namespace, found.name), _Group)
-    return disruption.read_mode(None if group is None else group.spec.disruptionMode)
+    return Mode.SINGLE if group is None else group.mode
 
 
 async def _look(api: Api, path: str, decode_as: type[T]) -> T | None:

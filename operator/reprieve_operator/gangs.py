@@ -7,14 +7,14 @@ each keeper's own. A victim in no such gang costs no call.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
 from weakref import WeakValueDictionary
 
-from reprieve_policy import disruption, reprieve
+from reprieve_policy import disruption, native_group, reprieve
 from reprieve_policy.disruption import Mode
 from reprieve_policy.eviction import Eviction, Source
 from reprieve_policy.gang import Gang
+from reprieve_policy.native_group import Group
 from reprieve_policy.objects import controller_of
 from reprieve_policy.reprieve import Reprieve
 from reprieve_runtime.api import ApiError
@@ -45,16 +45,6 @@ _Key = tuple[str, str]
 
 Reach = Callable[[Pod, Muster], None]
 """Has a pod kept that goes with its gang."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GroupSpec:
-    disruptionMode: Mapping[str, object] | None = None  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    spec: _GroupSpec = field(default_factory=_GroupSpec)
 
 
 class Gangs:
@@ -126,12 +116,12 @@ class Gangs:
     async def _ask_group(self, namespace: str, name: str) -> Mode:
         """Return what the native PodGroup says; one that is not there says nothing."""
         try:
-            group = await self._tools.effects.find(object_path("podgroups", namespace, name), _Group)
+            group = await self._tools.effects.find(object_path("podgroups", namespace, name), Group)
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise
             return Mode.SINGLE
-        return Mode.SINGLE if group is None else disruption.read_mode(group.spec.disruptionMode)
+        return Mode.SINGLE if group is None else native_group.read(group).mode
 
     async def _call_roll(self, key: _Key, gang: Gang, pod: Pod, state: Eviction) -> Muster | None:
         now = self._tools.clock.monotonic()

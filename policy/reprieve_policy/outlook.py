@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from . import checkpoint, cost, duration, gang, keys, owners, preemption_class, reprieve, toleration
+from . import checkpoint, cost, duration, gang, keys, native_group, owners, preemption_class, reprieve, toleration
 from . import facts as known
 from .checkpoint import FileHint, GrpcHint, Hint, HttpHint, Plan, Requeue, SignalHint
 from .cost import Cost, Work
 from .disruption import Mode
 from .facts import Facts
 from .life import LEAST_GRACE_SECONDS
+from .native_group import NativeGroup
 from .objects import ObjectMeta, OwnerReference, PodView, annotations_of, controller_of
 from .preemption_class import HIGHEST, LOWEST
 from .reprieve import Reprieve
@@ -38,6 +39,7 @@ class Subject:
     work: Work
     disruption: Mode = Mode.SINGLE
     """Of its gang, where it has one."""
+    native_group: NativeGroup | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,9 @@ def foresee(subject: Subject, facts: Facts, now: datetime) -> Outlook:
         preemptor_classes=tuple(
             value for value in range(LOWEST, HIGHEST + 1) if preemption_class.may_preempt(value, own_class)
         ),
-        preemption_priority=known.defended_with(view, view.spec.priority or 0, facts),
+        preemption_priority=known.defended_with(
+            view, native_group.priority_of(view.spec.priority, subject.native_group), facts
+        ),
         protected=reprieve.decide_reprieve(view, facts, subject.work.walltime, now),
         tolerated=None if named is None else _tolerated(annotations_of(named.metadata), named.value or 0, subject, now),
         cost=cost.decide_cost(view, plan, subject.work, settings, now, workload_type=workload_type),
@@ -99,6 +103,8 @@ def _steps(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[s
     gang_of = gang.read(subject.view)
     if gang_of is not None and subject.disruption is Mode.ALL:
         yield f"its gang {quote(gang_of.name)} goes as a whole: none is deleted before the last has answered"
+    if gang_of is not None and subject.native_group is not None and subject.native_group.min_count is not None:
+        yield f"its PodGroup {quote(gang_of.name)} places {subject.native_group.min_count} pods together, or none"
     owner = controller_of(subject.metadata)
     is_told = plan.requeue is Requeue.AUTO and owners.owner_of(owner) is not None
     if is_told:

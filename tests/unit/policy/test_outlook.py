@@ -10,6 +10,7 @@ from reprieve_policy.disruption import Mode
 from reprieve_policy.eviction import Ground
 from reprieve_policy.facts import Facts
 from reprieve_policy.namespace import NamespacePolicy
+from reprieve_policy.native_group import NativeGroup
 from reprieve_policy.objects import pod_views
 from reprieve_policy.outlook import Outlook, Subject, Tolerated, foresee
 from reprieve_policy.settings import PolicySettings
@@ -37,6 +38,7 @@ def outlook_of(
     scheduled: float | None = None,
     walltime: Walltime | None = None,
     disruption: Mode = Mode.SINGLE,
+    native_group: NativeGroup | None = None,
 ) -> Outlook:
     built = pod.build()
     (view,) = pod_views(built)
@@ -47,8 +49,18 @@ def outlook_of(
         scheduled_at=None if scheduled is None else after(scheduled),
         work=Work(walltime=walltime),
         disruption=disruption,
+        native_group=native_group,
     )
     return foresee(subject, facts or Facts(), NOW)
+
+
+def test_a_native_group_says_with_which_priority_its_pods_are_defended_and_how_many_start_together() -> None:
+    pod = a_pod().with_priority(100).in_gang("train")
+    found = outlook_of(pod, native_group=NativeGroup(priority=7, min_count=4))
+    assert found.preemption_priority == 7
+    assert 'its PodGroup "train" places 4 pods together, or none' in found.steps
+    assert outlook_of(pod).preemption_priority == 100
+    assert not any("PodGroup" in step for step in outlook_of(pod, native_group=NativeGroup()).steps)
 
 
 @pytest.mark.parametrize(
