@@ -95,18 +95,50 @@ class Cost:
         return Price(hours=float(f"{self.hours:.{_SIGNIFICANT}g}"), device=self.device)
 
 
+class Stake(NamedTuple):
+    """All of a cost that does not move with the clock: many pods share one."""
+
+    device: Device = Device.CPU
+    devices: float = 0.0
+    checkpoint_seconds: float = 0.0
+    saves: bool = False
+    """It saves before it goes, and so computes nothing again."""
+    weights: Weights = EVEN
+    stated: int = 0
+
+
+NOTHING = Stake()
+
+
 def decide_cost(
     view: PodView, plan: Plan, work: Work, settings: PolicySettings, now: datetime, *, workload_type: str | None = None
 ) -> Cost:
     """Return what it costs to preempt a pod now."""
+    return cost_of(stake_of(view, plan, settings, workload_type), work, now)
+
+
+def stake_of(view: PodView, plan: Plan, settings: PolicySettings, workload_type: str | None) -> Stake:
+    """Return what a pod's cost is made of."""
     device, count = devices_of(view.spec)
-    weights = WEIGHTS.get(workload_type or "", EVEN)
-    return Cost(
+    return Stake(
         device=device,
-        checkpoint=weights.checkpoint * count * _checkpoint_seconds(plan, settings) / _HOUR,
-        recompute=weights.recompute * count * _recompute_seconds(plan, work, now) / _HOUR,
-        walltime=weights.walltime * count * _invested_seconds(work.walltime, now) / _HOUR,
+        devices=count,
+        checkpoint_seconds=_checkpoint_seconds(plan, settings),
+        saves=plan.waits,
+        weights=WEIGHTS.get(workload_type or "", EVEN),
         stated=koordinator.eviction_cost(view.annotations),
+    )
+
+
+def cost_of(stake: Stake, work: Work, now: datetime) -> Cost:
+    """Return what it costs to preempt a pod with this stake now."""
+    weights, count = stake.weights, stake.devices
+    return Cost(
+        device=stake.device,
+        checkpoint=weights.checkpoint * count * stake.checkpoint_seconds / _HOUR,
+        recompute=weights.recompute * count * _recompute_seconds(stake, work, now) / _HOUR,
+        walltime=weights.walltime * count * _invested_seconds(work.walltime, now) / _HOUR,
+        stated=stake.stated,
     )
 
 
@@ -133,8 +165,8 @@ def _checkpoint_seconds(plan: Plan, settings: PolicySettings) -> float:
     return plan.timeout_seconds
 
 
-def _recompute_seconds(plan: Plan, work: Work, now: datetime) -> float:
-    if plan.waits or work.started_at is None:
+def _recompute_seconds(stake: Stake, work: Work, now: datetime) -> float:
+    if stake.saves or work.started_at is None:
         return 0.0
     # What was saved before it started (by the pod that it replaces) is no longer ago than its start.
     since = max(work.started_at, work.saved_at or work.started_at)

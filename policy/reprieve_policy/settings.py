@@ -17,6 +17,9 @@ _DURATION = Duration(7 * 24 * 3600)
 
 _DURATION_OR_NONE = Duration(_DURATION.longest, may_be_zero=True)
 
+_WORTH = Duration(366 * 24 * 3600)
+"""A year at most: longer than any job runs."""
+
 _NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _NAMES = Matches(f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas")
 
@@ -72,6 +75,12 @@ class PolicySettings:
     """Pods of a gang are not scheduled before enough of them exist."""
     gang_gate_timeout_seconds: int = 600
     """No pod is held by the gate longer than this."""
+    class_rule: str = preemption_class.STRICT
+    """Which classes a preemptor may take: `strict` or `banded`, see `preemption_class.may_preempt`."""
+    max_victims: int = 3
+    """Of one decision; a gang that goes as a whole is one."""
+    preemptor_worth_seconds: int | None = None
+    """What each device of a preemptor is worth, as time: victims must cost less; `None`: no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +179,7 @@ FIELDS: Mapping[str, Field] = {
     "agentImage": Field("agent_image", _image_name),
     "gangGate": Field("gang_gate", koordinator.parse_boolean),
     "gangGateTimeout": Field("gang_gate_timeout_seconds", _DURATION.parse),
+    "classRule": Field("class_rule", OneOf((preemption_class.STRICT, preemption_class.BANDED)).parse),
+    "maxVictims": Field("max_victims", WholeNumber(1, 1000).parse),
+    "preemptorWorth": Field("preemptor_worth_seconds", _WORTH.parse),
 }

@@ -36,6 +36,9 @@ ALL = {
     "unreachableMinAvailable": "refuse",
     "gangGate": "true",
     "gangGateTimeout": "1m",
+    "classRule": "banded",
+    "maxVictims": "8",
+    "preemptorWorth": "24h",
     "agentImage": "registry.example.com:5000/team/agent:1.2@sha256:%s" % ("0" * 64),
 }
 
@@ -64,6 +67,9 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         recreate_bare_pods=False,
         gang_gate=False,
         gang_gate_timeout_seconds=600,
+        class_rule="strict",
+        max_victims=3,
+        preemptor_worth_seconds=None,
     )
 
 
@@ -94,6 +100,9 @@ def test_every_field_can_be_set() -> None:
         unreachable_min_available="refuse",
         gang_gate=True,
         gang_gate_timeout_seconds=60,
+        class_rule="banded",
+        max_victims=8,
+        preemptor_worth_seconds=24 * 3600,
     )
 
 
