@@ -90,9 +90,31 @@ def _on_node(node: str, court: Court) -> Selection | Obstacle:
     if not fitting.suits(guest.wish, room):
         return Obstacle.UNSUITABLE
     found = selecting.select(room, Load().plus(guest), court)
-    if isinstance(found, Selection) and len(found.units) > court.scene.settings.max_victims:
+    return found if isinstance(found, Obstacle) else _bounded(found, court)
+
+
+def _bounded(selection: Selection, court: Court) -> Selection | Obstacle:
+    """Return the selection, if it takes no more than one decision may (document 001)."""
+    if len(selection.units) > court.scene.settings.max_victims:
         return Obstacle.TOO_MANY
-    return found
+    worth = worth_hours(court.preemptor, court.scene)
+    return selection if worth is None or _hours(selection, court) < worth else Obstacle.TOO_DEAR
+
+
+def worth_hours(preemptor: Preemptor, scene: Scene) -> float | None:
+    """Return what a preemptor is worth, in hours of its devices; `None`: no bound is set.
+
+    Never more than it may use: it would be over before. Nothing that its pod says makes it worth more.
+    """
+    seconds = scene.settings.preemptor_worth_seconds
+    if seconds is None:
+        return None
+    longest = preemptor.walltime_seconds
+    return preemptor.devices * (seconds if longest is None else min(seconds, longest)) / 3600
+
+
+def _hours(selection: Selection, court: Court) -> float:
+    return sum(cost.hours for cost in selecting.cost_of(selection.units, court.scene.now))
 
 
 def _choice(node: str, selection: Selection, court: Court) -> Choice:
@@ -103,7 +125,7 @@ def _choice(node: str, selection: Selection, court: Court) -> Choice:
         elsewhere=tuple(member for unit in units for member in unit.members if member.node != node),
         violations=selection.violations,
         units=len(units),
-        hours=sum(cost.hours for cost in selecting.cost_of(units, court.scene.now)),
+        hours=_hours(selection, court),
     )
 
 
