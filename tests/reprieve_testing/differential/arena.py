@@ -1,0 +1,213 @@
+"""Both schedulers on one API server: all scenes are made first, then they start, and what each decides is watched.
+
+Upstream's is scheduler-plugins v0.34.7 with PreemptionToleration in the place of DefaultPreemption; the other is the stock
+scheduler. They start when all is there: their first list shows the whole of each scene, so no decision is made on half of one.
+"""
+
+import asyncio
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from realcluster import build, lifecycle
+from realcluster.progress import Progress
+from realcluster.state import Cluster, write_private
+
+from . import documents
+from .documents import NAMESPACES, PREEMPTOR, REPRIEVE, SCENE, SIDES, UPSTREAM, Side
+from .hands import Hands
+from .scene import Outcome, PriorityClass, Scene
+
+Json = Any
+
+PROGRAMS = {UPSTREAM: "kube-scheduler-plugins", REPRIEVE: "kube-scheduler"}
+_NOT_NEEDED = ("kwok", "kube-scheduler", "kube-controller-manager")
+"""They would write what the scenes say: a node's health, a pod's start, what a budget allows."""
+_USER = "system:kube-scheduler"
+_PROFILES: dict[Side, Json] = {
+    UPSTREAM: {
+        "plugins": {
+            "postFilter": {"enabled": [{"name": "PreemptionToleration"}], "disabled": [{"name": "DefaultPreemption"}]}
+        }
+    },
+    REPRIEVE: {},
+}
+_COUNT = re.compile(r"preempting (\d+) victims")
+"""In the condition that 1.37 gives a preemptor: its victims are deleted meanwhile. Before 1.37 they have been deleted by then."""
+_QUIET_SECONDS = 1.0
+
+
+@dataclass
+class Said:
+    """What a scheduler has done about one scene so far."""
+
+    is_decided: bool = False
+    node: str | None = None
+    count: int = 0
+    """Of victims, as it says."""
+    going: set[str] = field(default_factory=set)
+
+
+class Arena:
+    """A cluster, the scenes in it, and the two schedulers beside it."""
+
+    def __init__(self, cluster: Cluster, scenes: Sequence[Scene]) -> None:
+        self._cluster = cluster
+        self._places = {side.place(scene): (scene, side) for scene in scenes for side in SIDES}
+
+    def clear(self) -> None:
+        """End what would take part."""
+        for name in _NOT_NEEDED:
+            lifecycle.stop_component(self._cluster, name, kill=False)
+
+    async def fill(self) -> None:
+        """Make all of it, the preemptors last; nobody schedules them yet."""
+        now = datetime.now(UTC)
+        async with Hands.reaching(self._cluster) as hands:
+            await self._make_common(hands)
+            await hands.each(self._places.values(), lambda found: _make_room(hands, *found, now))
+            gone = [name for name, named in self._priority_classes().items() if named.is_gone]
+            await hands.each(gone, lambda name: hands.delete(f"{_PRIORITY_CLASSES}/{name}"))
+
+    async def run(self, extenders: Sequence[Json], *, seconds: float) -> dict[tuple[str, str], Outcome]:
+        """Start both schedulers and return what each makes of each scene, by the scene's and the side's name."""
+        async with asyncio.timeout(seconds), Hands.reaching(self._cluster) as hands:
+            said = await self._watch(hands, lambda: self._start({UPSTREAM: (), REPRIEVE: extenders}))
+        return {
+            (scene.name, side.name): _outcome(said[place], scene, side) for place, (scene, side) in self._places.items()
+        }
+
+    def stop(self) -> None:
+        """End both schedulers."""
+        self._cluster.processes.stop(side.scheduler_name for side in SIDES)
+
+    async def _make_common(self, hands: Hands) -> None:
+        for side in SIDES:
+            for name in map(side.namespace, NAMESPACES):
+                await hands.make("/api/v1/namespaces", {"metadata": {"name": name}})
+                await hands.make(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+        classes = map(documents.priority_class, self._priority_classes().values())
+        await hands.each(classes, lambda document: hands.make(_PRIORITY_CLASSES, document))
+        for path, document in _RIGHTS.items():
+            await hands.make(path, document)
+
+    def _priority_classes(self) -> dict[str, PriorityClass]:
+        return {name: named for scene, _ in self._places.values() for name, named in scene.priority_classes().items()}
+
+    def _start(self, extenders: dict[Side, Sequence[Json]]) -> None:
+        kubeconfig = self._cluster.write_kubeconfig(_USER)
+        programs = build.ensure(list(PROGRAMS.values()), Progress())
+        for side in SIDES:
+            config = {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                # Not 50 calls a second, the default: 500 preemptors at once would wait in line for them.
+                "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 2000, "burst": 4000},
+                "leaderElection": {"leaderElect": False},
+                "profiles": [{"schedulerName": side.scheduler_name, **_PROFILES[side]}],
+                "extenders": list(extenders[side]),
+            }
+            file = self._cluster.home / "conf" / f"{side.scheduler_name}.json"
+            write_private(file, json.dumps(config))
+            command: list[str | Path] = [programs[PROGRAMS[side]], f"--config={file}", "--secure-port=0"]
+            self._cluster.processes.start(side.scheduler_name, command)
+
+    async def _watch(self, hands: Hands, start: Callable[[], None]) -> dict[str, Said]:
+        """Return, by place, what has been decided once all is."""
+        said: dict[str, Said] = defaultdict(Said)
+        undone = set(self._places)
+        # Before the first is decided: of what a scheduler says of a pod, a later try would leave the last only.
+        async with aclosing(hands.watch(f"/api/v1/pods?labelSelector={SCENE}&resourceVersion=0")) as events:
+            start()
+            while True:
+                try:
+                    event = await asyncio.wait_for(anext(events), None if undone else _QUIET_SECONDS)
+                except TimeoutError:
+                    return said
+                pod = event["object"]
+                place = pod["metadata"]["labels"][SCENE]
+                _note(said[place], pod)
+                if place in undone and self._is_done(place, said[place]):
+                    undone.remove(place)
+
+    def _is_done(self, place: str, said: Said) -> bool:
+        scene, side = self._places[place]
+        # Of who goes already, nothing more is asked: those may be among the victims that it counts, and not be seen.
+        there = {side.node(scene, node.name): node for node in scene.nodes}.get(said.node or "")
+        before = sum(pod.is_going for pod in there.pods) if there else 0
+        return said.is_decided and len(said.going - _going_before(scene, side)) >= said.count - before
+
+
+_PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "differential-scheduler"}
+_RIGHTS: dict[str, Json] = {
+    f"{_RBAC}/clusterroles": {
+        "metadata": {"name": _ROLE["name"]},
+        "rules": [
+            {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["get", "list", "watch"]}
+        ],
+    },
+    f"{_RBAC}/clusterrolebindings": {
+        "metadata": {"name": _ROLE["name"]},
+        "roleRef": _ROLE,
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": _USER}],
+    },
+}
+"""The plugin reads PriorityClasses; the scheduler's own role has no such right."""
+
+
+async def _make_room(hands: Hands, scene: Scene, side: Side, now: datetime) -> None:
+    """Make one side of a scene."""
+    for node in scene.nodes:
+        await hands.make("/api/v1/nodes", documents.node(scene, side, node))
+    for number, told in enumerate(scene.budgets):
+        document = documents.budget(scene, side, number, told, now)
+        path = f"/apis/policy/v1/namespaces/{document['metadata']['namespace']}/poddisruptionbudgets"
+        await hands.make(path, document, with_status=True)
+    for node in scene.nodes:
+        for pod in node.pods:
+            document = documents.pod(scene, side, pod, node.name, now)
+            path = _pods(document)
+            await hands.make(path, document, with_status=True)
+            if pod.is_going:
+                await hands.delete(f"{path}/{document['metadata']['name']}")
+    preemptor = documents.preemptor(scene, side)
+    await hands.make(_pods(preemptor), preemptor)
+
+
+def _pods(document: Json) -> str:
+    return f"/api/v1/namespaces/{document['metadata']['namespace']}/pods"
+
+
+def _note(said: Said, pod: Json) -> None:
+    """Take in what a pod shows; of what is said of a preemptor, the first."""
+    if PREEMPTOR not in pod["metadata"]["labels"]:
+        if "deletionTimestamp" in pod["metadata"]:
+            said.going.add(pod["metadata"]["name"])
+        return
+    conditions = pod["status"].get("conditions", [])
+    condition = next((found for found in conditions if found["type"] == "PodScheduled"), None)
+    if said.is_decided or condition is None:
+        return
+    said.is_decided = True
+    said.node = pod["status"].get("nominatedNodeName") if condition["status"] == "False" else None
+    count = _COUNT.search(condition.get("message", ""))
+    said.count = int(count[1]) if count else 0
+
+
+def _outcome(said: Said, scene: Scene, side: Side) -> Outcome:
+    nodes = {side.node(scene, node.name): node.name for node in scene.nodes}
+    pods = {side.pod(scene, pod.name): pod.name for pod in scene.pods()}
+    victims = said.going - _going_before(scene, side)
+    return Outcome(nodes[said.node] if said.node else None, frozenset(pods[name] for name in victims))
+
+
+def _going_before(scene: Scene, side: Side) -> set[str]:
+    return {side.pod(scene, pod.name) for pod in scene.pods() if pod.is_going}

@@ -1,0 +1,118 @@
+"""A scene: a few full nodes, who has room there, and one pod that finds none. Plain values, made by no engine.
+
+A scene is the same for whoever is asked: a rule in Python, or a scheduler on a real API server (`documents`).
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+MINIMUM = "preemption-toleration.scheduling.x-k8s.io/minimum-preemptable-priority"
+SECONDS = "preemption-toleration.scheduling.x-k8s.io/toleration-seconds"
+OLDER_MINIMUM = "preemption-toleration.scheduling.sigs.k8s.io/minimum-preemptable-priority"
+OLDER_SECONDS = "preemption-toleration.scheduling.sigs.k8s.io/toleration-seconds"
+"""Upstream's names, written out: what is compared must not come from one of the two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorityClass:
+    """A PriorityClass; two that say the same are one object in the cluster, whatever the scenes."""
+
+    value: int
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    never_preempts: bool = False
+    is_gone: bool = False
+    """Deleted after its pods were made."""
+
+    @property
+    def name(self) -> str:
+        """A name that says nothing; equal classes have the same."""
+        return f"differential-{hashlib.sha256(repr(self).encode()).hexdigest()[:12]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """A pod that has room on a node, or the preemptor."""
+
+    name: str
+    cpu: int = 1
+    """In whole CPUs."""
+    memory: int = 1
+    """In GiB."""
+    priority_class: PriorityClass | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    namespace: str = "one"
+    host_port: int | None = None
+    scheduled_ago: int | None = 3600
+    """Seconds since its condition `PodScheduled` last changed; `None`: it has no such condition."""
+    is_scheduled: bool = True
+    """False: the condition says False."""
+    started_ago: int | None = 3600
+    """Seconds since it started; `None`: it has not. No two pods of a scene started at once: upstream orders such by chance."""
+    is_going: bool = False
+    """It has been deleted, and has not ended yet."""
+
+    @property
+    def priority(self) -> int:
+        """Return what the API server's admission gives it."""
+        return self.priority_class.value if self.priority_class else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A node and the pods that have room on it."""
+
+    name: str
+    cpu: int
+    memory: int = 64
+    most_pods: int = 110
+    is_cordoned: bool = False
+    is_tainted: bool = False
+    pods: tuple[Pod, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A PodDisruptionBudget."""
+
+    selects: Mapping[str, str]
+    allowed: int
+    namespace: str = "one"
+    disrupted: tuple[str, ...] = ()
+    """Pods that are counted already."""
+
+    def concerns(self, pod: Pod) -> bool:
+        """True where the pod's disruption would be counted."""
+        is_selected = self.selects.items() <= pod.labels.items()
+        return is_selected and pod.namespace == self.namespace and pod.name not in self.disrupted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """All of it."""
+
+    name: str
+    preemptor: Pod
+    nodes: tuple[Node, ...]
+    budgets: tuple[Budget, ...] = ()
+    tolerates_taint: bool = False
+
+    def pods(self) -> Iterator[Pod]:
+        """Yield the preemptor and all that have room."""
+        yield self.preemptor
+        for node in self.nodes:
+            yield from node.pods
+
+    def priority_classes(self) -> dict[str, PriorityClass]:
+        """Return all that its pods name, by name."""
+        return {pod.priority_class.name: pod.priority_class for pod in self.pods() if pod.priority_class}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of a scene: where the preemptor may go, and who goes for it."""
+
+    node: str | None = None
+    """The node where it is to be; `None` where it finds none, or has room without anybody's going."""
+    victims: frozenset[str] = frozenset()
