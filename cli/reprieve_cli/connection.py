@@ -38,12 +38,7 @@ def cluster_options(*, everywhere: bool = False) -> Callable[[Callable[..., Any]
     usual = "all" if everywhere else "the context's"
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @click.option(
-            "--kubeconfig",
-            type=click.Path(path_type=Path, exists=True, dir_okay=False),
-            help="Path of the kubeconfig file.",
-        )
-        @click.option("--context", help="Context of the kubeconfig; its current one by default.")
+        @_connection_options
         @click.option("-n", "--namespace", help=f"Namespace; {usual} by default.")
         @click.option("-A", "--all-namespaces", is_flag=True, help="Objects of all namespaces.")
         @functools.wraps(command)
@@ -67,6 +62,23 @@ def cluster_options(*, everywhere: bool = False) -> Callable[[Callable[..., Any]
         return wrapped
 
     return decorate
+
+
+def whole_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command about what is in no namespace kubectl's options for the cluster; it gets them as `target`."""
+
+    @_connection_options
+    @functools.wraps(command)
+    def wrapped(*args: Any, kubeconfig: Path | None, context: str | None, **kwargs: Any) -> Any:
+        return command(*args, target=Target(kubeconfig=kubeconfig, context=context, namespace=None), **kwargs)
+
+    return wrapped
+
+
+def _connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    path = click.Path(path_type=Path, exists=True, dir_okay=False)
+    with_context = click.option("--context", help="Context of the kubeconfig; its current one by default.")(command)
+    return click.option("--kubeconfig", type=path, help="Path of the kubeconfig file.")(with_context)
 
 
 def run(target: Target, work: Callable[[Api], Coroutine[Any, Any, int]]) -> NoReturn:

@@ -1,27 +1,19 @@
 """`reprieve evict`: ask that pods go, with notice. It sets the mark that any scheduler may set, and needs the same right."""
 
-import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
 import click
 
-from reprieve_policy import disruption, duration, gang, keys, mark
-from reprieve_policy.disruption import Mode
+from reprieve_policy import keys, mark
 from reprieve_policy.eviction import Phase
-from reprieve_policy.objects import PodView, Spec, annotations_of, labels_of
-from reprieve_runtime.api import Api, ApiError, PartialObject
-from reprieve_runtime.paths import object_path
+from reprieve_runtime.api import Api, PartialObject
 
-from . import victims
-from .connection import CANNOT, Target, cluster_options, describe, run
+from . import marking, victims
+from .connection import CANNOT, Target, cluster_options, run
 from .named_pods import NotFound, find_pods
 from .table import build_line
-
-_NOT_FOUND = 404
-_STAYS = (Phase.CANCELLED, Phase.SPARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,24 +27,13 @@ class Order:
     is_dry_run: bool
 
 
-class _Seconds(click.ParamType[int]):
-    """A duration as the annotations have it: `90s`, `10m`."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return whole seconds."""
-        seconds = duration.parse(str(value))
-        if not seconds:
-            self.fail(duration.EXPECTED if seconds is None else duration.TOO_SHORT, param, ctx)
-        return seconds
-
-
 @click.command(short_help="Ask pods to save their work and go.")
 @click.argument("subjects", nargs=-1, metavar="[POD | KIND/NAME]...")
 @click.option("-l", "--selector", help="Label selector of the pods.")
 @click.option("--wait", "waits", is_flag=True, help="Wait until they are gone; status 1 where one is not.")
-@click.option("--timeout", "timeout_seconds", type=_Seconds(), help="Longest wait, like 10m; for ever by default.")
+@click.option(
+    "--timeout", "timeout_seconds", type=marking.Seconds(), help="Longest wait, like 10m; for ever by default."
+)
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Have the API server check it, change nothing.")
 @cluster_options()
 def command(target: Target, **options: object) -> None:
@@ -84,7 +65,7 @@ async def _evict(api: Api, *, target: Target, order: Order) -> int:
     failures = sum([not await _mark(api, pod, is_dry_run=order.is_dry_run) for pod in pods])
     if order.is_dry_run or not order.waits:
         return int(failures > 0)
-    remaining = await _wait(api, target, pods, order.timeout_seconds)
+    remaining = await marking.wait(api, target.namespace, pods, order.timeout_seconds)
     return int(failures > 0 or remaining > 0)
 
 
@@ -96,44 +77,5 @@ async def _mark(api: Api, pod: PartialObject, *, is_dry_run: bool) -> bool:
     if victim.state is not None and not victim.is_over and not is_reprieved:
         click.echo(f"{name} is already on its way ({build_line(victim, datetime.now(UTC))})")
         return True
-    path = object_path("pods", victim.namespace, victim.name)
-    body = {"metadata": {"uid": victim.uid, "labels": {keys.SOFT_EVICTION: mark.REQUESTED}}}
-    try:
-        await api.patch(path, body, dict, params={"dryRun": "All"} if is_dry_run else None)
-    except ApiError as error:
-        if error.status == _NOT_FOUND:
-            click.echo(f"{name} is gone already")
-            return True
-        click.echo(f"{name}: {describe(error)}", err=True)
-        return False
-    click.echo(f"{name} soft eviction requested{_gang_of(pod)}{' (dry run)' if is_dry_run else ''}")
-    return True
-
-
-def _gang_of(pod: PartialObject) -> str:
-    """Say with whom the pod goes, as far as its metadata tells: a native group stands in its spec."""
-    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
-    found = gang.read(PodView("", labels, annotations, Spec(), is_template=False))
-    if found is None or disruption.mode_of(found, pod.metadata) is not Mode.ALL:
-        return ""
-    return f', and of all of its gang "{disruption.identity_of(found)}"'
-
-
-async def _wait(api: Api, target: Target, pods: Sequence[PartialObject], timeout_seconds: int | None) -> int:
-    """Show what happens to the pods until nothing more does; return how many of them stay."""
-    waiting = {pod.metadata.uid or "" for pod in pods}
-    stayed = 0
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            async for victim in victims.follow(api, target.namespace):
-                if victim.uid not in waiting:
-                    continue
-                click.echo(build_line(victim, datetime.now(UTC)))
-                if victim.is_over:
-                    waiting.discard(victim.uid)
-                    stayed += victim.phase in _STAYS
-                if not waiting:
-                    break
-    except TimeoutError:
-        click.echo(f"reprieve: {len(waiting)} of {len(pods)} are still there", err=True)
-    return stayed + len(waiting)
+    labels = {keys.SOFT_EVICTION: mark.REQUESTED}
+    return await marking.set_mark(api, pod, {"labels": labels}, name, is_dry_run=is_dry_run)

@@ -1,22 +1,13 @@
 """`reprieve explain`: what would happen to a pod that had to go. It reads, and decides with the functions that decide then."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
 
 import click
 
-from reprieve_policy import disruption, gang, keys, native_group, timestamp, walltime
-from reprieve_policy.cost import Work
-from reprieve_policy.disruption import Mode
-from reprieve_policy.gang import Gang
-from reprieve_policy.native_group import Group, NativeGroup
-from reprieve_policy.objects import ObjectMeta, PodView, Spec, annotations_of, controller_of, labels_of
+from reprieve_policy import gang
 from reprieve_policy.outlook import Subject, foresee
-from reprieve_policy.walltime import Walltime
 from reprieve_runtime.api import Api, ApiError, PartialObject
 from reprieve_runtime.paths import object_path
 
@@ -25,45 +16,10 @@ from .cluster import ClusterReader
 from .connection import CANNOT, Target, cluster_options, run
 from .explanation import build_document, build_text
 from .finding import printable
+from .pods import PodContext, Timed
 from .table import build_line
 
 _NOT_FOUND = 404
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Condition:
-    type: str = ""
-    status: str = ""
-    lastTransitionTime: str | None = None  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Status:
-    phase: str = ""
-    startTime: str | None = None  # noqa: N815
-    conditions: Sequence[_Condition] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PodSpec(Spec):
-    activeDeadlineSeconds: int | None = None  # noqa: N815
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Timed:
-    """A pod or a Job."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: _PodSpec = field(default_factory=_PodSpec)
-    status: _Status = field(default_factory=_Status)
-
-    @property
-    def walltime(self) -> Walltime | None:
-        """How long it may run."""
-        return walltime.read(self.status.startTime, self.spec.activeDeadlineSeconds)
-
-
-T = TypeVar("T")
 
 
 @click.command(short_help="Say what would happen to a pod that had to go.")
@@ -83,7 +39,7 @@ def command(target: Target, *, pod: str, output: str) -> None:
 async def _explain(api: Api, *, namespace: str, name: str, is_json: bool) -> int:
     path = object_path("pods", namespace, name)
     try:
-        pod = await api.get(path, _Timed)
+        pod = await api.get(path, Timed)
     except ApiError as error:
         if error.status != _NOT_FOUND:
             raise
@@ -101,67 +57,18 @@ async def _explain(api: Api, *, namespace: str, name: str, is_json: bool) -> int
     return 0
 
 
-async def _subject(api: Api, pod: _Timed, now: datetime) -> Subject:
-    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
-    view = PodView("", labels, annotations, pod.spec, is_template=False)
-    work = Work(
-        started_at=timestamp.parse(pod.status.startTime),
-        saved_at=timestamp.parse(annotations.get(keys.LAST_CHECKPOINT_AT)),
-        walltime=walltime.tightest([pod.walltime, await _job_walltime(api, pod)], now),
-    )
-    found = gang.read(view)
-    group = await _native_group(api, found, pod.metadata)
+async def _subject(api: Api, pod: Timed, now: datetime) -> Subject:
+    context = PodContext(api, _tell)
+    found = gang.read(pod.view)
     return Subject(
-        view=view,
+        view=pod.view,
         metadata=pod.metadata,
         has_started=pod.status.phase != "Pending",
-        scheduled_at=_scheduled_at(pod),
-        work=work,
-        disruption=_disruption(found, pod.metadata, group),
-        native_group=group,
+        scheduled_at=pod.scheduled_at,
+        work=pod.work(await context.walltime_of(pod, now)),
+        disruption=await context.mode_of(pod, found),
+        native_group=await context.native_group_of(pod, found),
     )
-
-
-def _scheduled_at(pod: _Timed) -> datetime | None:
-    conditions = pod.status.conditions or ()
-    scheduled = [found for found in conditions if (found.type, found.status) == ("PodScheduled", "True")]
-    return timestamp.parse(scheduled[0].lastTransitionTime) if scheduled else None
-
-
-async def _job_walltime(api: Api, pod: _Timed) -> Walltime | None:
-    owner = controller_of(pod.metadata)
-    if owner is None or owner.kind != "Job":
-        return None
-    job = await _look(api, object_path("jobs", pod.metadata.namespace, owner.name), _Timed)
-    return None if job is None else job.walltime
-
-
-async def _native_group(api: Api, found: Gang | None, metadata: ObjectMeta) -> NativeGroup | None:
-    """Return the native PodGroup that the pod names, as far as there is one."""
-    if found is None or not found.is_native:
-        return None
-    group = await _look(api, object_path("podgroups", metadata.namespace, found.name), Group)
-    return None if group is None else native_group.read(group)
-
-
-def _disruption(found: Gang | None, metadata: ObjectMeta, group: NativeGroup | None) -> Mode:
-    """Return how the pod's gang goes; a native PodGroup says it itself."""
-    mode = Mode.SINGLE if found is None else disruption.mode_of(found, metadata)
-    if mode is not Mode.AS_ITS_GROUP_SAYS:
-        return mode
-    return Mode.SINGLE if group is None else group.mode
-
-
-async def _look(api: Api, path: str, decode_as: type[T]) -> T | None:
-    """Return what can be read; what cannot is told, and the rest is explained without it."""
-    try:
-        return await api.get(path, decode_as)
-    except ApiError as error:
-        if not error.status:
-            raise
-        if error.status != _NOT_FOUND:
-            _tell(f"{path}: {error.message}")
-        return None
 
 
 def _tell(reason: str) -> None:

@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Entry] = {
     "check": Entry("reprieve_cli.check", "Check manifests, without a cluster, by the rules that would admit them."),
     "audit": Entry("reprieve_cli.audit", "List what is in a cluster and breaks a rule."),
     "evict": Entry("reprieve_cli.evict", "Ask pods to save their work and go."),
+    "reclaim": Entry("reprieve_cli.reclaim", "Begin to give a lent node back to its home."),
     "explain": Entry("reprieve_cli.explain", "Say what would happen to a pod that had to go."),
     "cleanup": Entry("reprieve_cli.cleanup", "Remove every trace before uninstalling."),
     "watch": Entry("reprieve_cli.watch", "Show victims as they go."),

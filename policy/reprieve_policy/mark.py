@@ -77,6 +77,19 @@ def parse_annotation(text: str, path: str) -> Mark | Violation:
     return _from_document(document, path)
 
 
+def render(found: Mark) -> str:
+    """Return a mark as Koordinator's annotation has it; what it does not say is left out."""
+    options = None if found.grace_seconds is None else {"gracePeriodSeconds": found.grace_seconds}
+    document = {
+        "timestamp": None if found.requested_at is None else timestamp.render(found.requested_at),
+        "deleteOptions": options,
+        "initiator": found.initiator or None,
+        "reason": found.reason or None,
+    }
+    said = {key: value for key, value in document.items() if value is not None}
+    return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
+
+
 def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
     options = document.get("deleteOptions")
     options = {} if options is None else options

@@ -167,3 +167,18 @@ def test_any_annotation_is_a_mark_or_a_violation_in_one_line(text: str) -> None:
 def test_a_pod_is_marked_where_a_mark_is_read(pod: PodBuilder, want: Mark | None) -> None:
     metadata = pod.build().metadata
     assert mark.is_marked(labels_of(metadata), annotations_of(metadata)) is (want is not None)
+
+
+RENDERED = {
+    "what is not said is left out": (Mark(), "{}"),
+    "what is said is written as Koordinator does": (
+        Mark(initiator="a", reason='"b"', requested_at=NOW, grace_seconds=20),
+        '{"timestamp":"2026-11-21T12:00:00Z","deleteOptions":{"gracePeriodSeconds":20},"initiator":"a","reason":"\\"b\\""}',
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "text"), RENDERED.values(), ids=RENDERED)
+def test_a_mark_is_read_back_as_it_was_written(found: Mark, text: str) -> None:
+    assert mark.render(found) == text
+    assert mark.parse_annotation(text, PATH) == found

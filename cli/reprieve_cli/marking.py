@@ -1,0 +1,83 @@
+"""Marks of pods, as commands set them: one is shown as it is set, and what comes of all of them for who waits."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import click
+
+from reprieve_policy import disruption, duration, gang
+from reprieve_policy.disruption import Mode
+from reprieve_policy.eviction import Phase
+from reprieve_policy.objects import PodView, Spec, annotations_of, labels_of
+from reprieve_runtime.api import Api, ApiError, PartialObject
+from reprieve_runtime.paths import object_path
+
+from . import victims
+from .connection import describe
+from .table import build_line
+
+_NOT_FOUND = 404
+_STAYS = (Phase.CANCELLED, Phase.SPARED)
+
+Mark = Mapping[str, Mapping[str, str]]
+"""Labels and annotations to set."""
+
+
+class Seconds(click.ParamType[int]):
+    """A duration as the annotations have it: `90s`, `10m`."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return whole seconds."""
+        seconds = duration.parse(str(value))
+        if not seconds:
+            self.fail(duration.EXPECTED if seconds is None else duration.TOO_SHORT, param, ctx)
+        return seconds
+
+
+async def set_mark(api: Api, pod: PartialObject, mark: Mark, name: str, *, is_dry_run: bool) -> bool:
+    """Mark a pod and say so, as `name`; false where that was refused."""
+    path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
+    # Without the uid, a pod that took the name meanwhile would go.
+    body = {"metadata": {"uid": pod.metadata.uid, **mark}}
+    try:
+        await api.patch(path, body, dict, params={"dryRun": "All"} if is_dry_run else None)
+    except ApiError as error:
+        if error.status == _NOT_FOUND:
+            click.echo(f"{name} is gone already")
+            return True
+        click.echo(f"{name}: {describe(error)}", err=True)
+        return False
+    click.echo(f"{name} soft eviction requested{_gang_of(pod)}{' (dry run)' if is_dry_run else ''}")
+    return True
+
+
+def _gang_of(pod: PartialObject) -> str:
+    """Say with whom the pod goes, as far as its metadata tells: a native group stands in its spec."""
+    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
+    found = gang.read(PodView("", labels, annotations, Spec(), is_template=False))
+    if found is None or disruption.mode_of(found, pod.metadata) is not Mode.ALL:
+        return ""
+    return f', and of all of its gang "{disruption.identity_of(found)}"'
+
+
+async def wait(api: Api, namespace: str | None, pods: Sequence[PartialObject], timeout_seconds: int | None) -> int:
+    """Show what happens to the pods until nothing more does; return how many of them stay."""
+    waiting = {pod.metadata.uid or "" for pod in pods}
+    stayed = 0
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            async for victim in victims.follow(api, namespace):
+                if victim.uid not in waiting:
+                    continue
+                click.echo(build_line(victim, datetime.now(UTC)))
+                if victim.is_over:
+                    waiting.discard(victim.uid)
+                    stayed += victim.phase in _STAYS
+                if not waiting:
+                    break
+    except TimeoutError:
+        click.echo(f"reprieve: {len(waiting)} of {len(pods)} are still there", err=True)
+    return stayed + len(waiting)

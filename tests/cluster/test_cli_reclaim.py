@@ -1,0 +1,188 @@
+"""`reprieve reclaim` against a real API server: whose node it is, who goes, who stays, and that it asks before it does."""
+
+import os
+import pty
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.workload import HINT, Workload
+
+pytestmark = pytest.mark.cluster
+
+KEY = "reprieve.dev/home-namespace"
+NODE = "kwok-0"
+GANG = {"scheduling.x-k8s.io/pod-group": "ddp"}
+NON_PREEMPTIBLE = {"quota.scheduling.koordinator.sh/preemptible": "false"}
+YELLOW = "\x1b[33m"
+
+
+@pytest.fixture
+def home(cluster: ClusterHandle) -> Iterator[str]:
+    """The namespace that lent the node."""
+    cluster.set_policy()
+    with cluster.namespace("home") as name:
+        cluster.kubectl.read("label", "node", NODE, f"{KEY}={name}", "--overwrite")
+        yield name
+        cluster.kubectl.read("label", "node", NODE, f"{KEY}-")
+        cluster.kubectl.run("taint", "node", NODE, f"{KEY}:NoSchedule-")
+
+
+@pytest.fixture
+def guest(cluster: ClusterHandle, home: str) -> Iterator[str]:
+    """A namespace that borrows it."""
+    assert home
+    with cluster.namespace("guest") as name:
+        yield name
+
+
+def on_node(cluster: ClusterHandle, namespace: str, name: str, node: str = NODE, **metadata: Any) -> Any:
+    return cluster.create_pod(namespace, name, spec={"nodeName": node}, **metadata)
+
+
+def plan(output: str, *namespaces: str) -> list[str]:
+    """Return the lines of the plan about these namespaces' pods, each as words."""
+    lines = (" ".join(line.split()) for line in output.splitlines() if line.startswith("  "))
+    return [line for line in lines if line.split()[1].partition("/")[0] in namespaces]
+
+
+def test_who_borrowed_the_node_saves_and_goes_and_its_home_stays(cluster: ClusterHandle, home: str, guest: str) -> None:
+    hint = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
+    pod = on_node(cluster, guest, "train", annotations=hint, labels={"reprieve.dev/preemption-class": "3"})
+    on_node(cluster, guest, "kept", labels=NON_PREEMPTIBLE)
+    on_node(cluster, guest, "elsewhere", node="kwok-1")
+    on_node(cluster, home, "own")
+    operator = cluster.start_operator()
+    operator.wait_leading()
+    with Workload(str(pod["status"]["podIP"])) as workload:
+        workload.on_post = {"state": "saved", "step": 7}
+        done = cluster.reprieve("reclaim", NODE, "--yes", "--wait", "--timeout", "1m")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"node/{NODE} belongs to namespace {home}"
+    assert plan(done.stdout, home, guest) == [
+        f"goes {guest}/train class 3, 0 CPU-hours",
+        f"stays {guest}/kept non-preemptible",
+        f"stays {home}/own it is at home",
+    ]
+    assert f"pod/train in namespace {guest} soft eviction requested" in lines
+    assert lines[-1].endswith(f"{guest}/train  gone  by reprieve-reclaim  saved at step 7")
+    metric = f'reprieve_preemptions_total{{namespace="{guest}",reason="reclaim"}}'
+    assert operator.metric(metric) == 1
+    assert operator.stop() == 0
+    assert cluster.pod(guest, "kept") is not None
+    assert cluster.pod(guest, "elsewhere") is not None
+
+
+def test_a_gang_goes_as_a_whole_or_stays_as_a_whole(cluster: ClusterHandle, home: str, guest: str) -> None:
+    assert home
+    on_node(cluster, guest, "a", labels=GANG)
+    on_node(cluster, guest, "b", node="kwok-1", labels=GANG)
+    done = cluster.reprieve("reclaim", NODE, "--dry-run")
+    assert plan(done.stdout, guest) == [f'goes {guest}/a class 4, 0 CPU-hours, with all 2 of its gang "ddp"']
+    on_node(cluster, guest, "c", node="kwok-1", labels=GANG | NON_PREEMPTIBLE)
+    done = cluster.reprieve("reclaim", NODE, "--dry-run")
+    assert plan(done.stdout, guest) == [f"stays {guest}/a c of its gang is non-preemptible"]
+
+
+def test_a_dry_run_changes_nothing(cluster: ClusterHandle, home: str, guest: str) -> None:
+    on_node(cluster, guest, "train")
+    done = cluster.reprieve("reclaim", f"node/{NODE}", "--dry-run", "--close")
+    assert done.returncode == 0
+    assert f"node/{NODE} tainted {KEY}={home}:NoSchedule (dry run)" in done.stdout
+    assert f"pod/train in namespace {guest} soft eviction requested (dry run)" in done.stdout
+    assert "soft-eviction" not in str(cluster.pod(guest, "train"))
+    assert KEY not in str(cluster.kubectl.get("node", NODE)["spec"].get("taints"))
+
+
+def test_a_node_that_is_closed_keeps_its_other_taints(cluster: ClusterHandle, home: str) -> None:
+    cluster.kubectl.read("taint", "node", NODE, "other=x:PreferNoSchedule", "--overwrite")
+    try:
+        done = cluster.reprieve("reclaim", NODE, "--yes", "--close")
+        assert (done.returncode, done.stderr) == (0, "")
+        taints = cluster.kubectl.get("node", NODE)["spec"]["taints"]
+    finally:
+        cluster.kubectl.read("taint", "node", NODE, "other-")
+    assert {"key": KEY, "value": home, "effect": "NoSchedule"} in taints
+    assert {taint["key"] for taint in taints} >= {"other", KEY}
+
+
+def test_a_node_that_nobody_lent_is_refused(cluster: ClusterHandle, home: str) -> None:
+    words = ("kwok-1", "--yes")
+    done = cluster.reprieve("reclaim", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"reprieve: node/kwok-1: metadata.labels[{KEY}]: Required value: "
+        "without it the node is home to all, and nothing on it is borrowed\n"
+    )
+    assert cluster.reprieve("reclaim", "nowhere", "--yes").stderr == "reprieve: node/nowhere: not found\n"
+    cluster.kubectl.read("label", "node", NODE, f"{KEY}={home}-slip", "--overwrite")
+    done = cluster.reprieve("reclaim", NODE, "--yes")
+    assert done.returncode == 2
+    assert f'it belongs to namespace "{home}-slip", which is not there' in done.stderr
+
+
+def test_where_nobody_can_be_asked_it_does_nothing(cluster: ClusterHandle) -> None:
+    done = cluster.reprieve("reclaim", NODE)
+    assert done.returncode == 2
+    assert "nobody can be asked here: give --yes, or --dry-run" in done.stderr
+    done = cluster.reprieve("reclaim", NODE, "--yes", "--timeout", "1m")
+    assert "--timeout goes with --wait" in done.stderr
+
+
+def test_who_may_not_read_what_decides_marks_nobody(cluster: ClusterHandle, home: str, guest: str) -> None:
+    on_node(cluster, guest, "train")
+    role = f"reclaim-{home}"
+    words = ("--verb=get,list,patch,delete", "--resource=nodes,pods")
+    cluster.kubectl.read("create", "clusterrole", role, *words)
+    cluster.kubectl.read(
+        "create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={guest}:default"
+    )
+    try:
+        kubeconfig = cluster.account_kubeconfig("default", guest)
+        done = cluster.reprieve("reclaim", NODE, "--yes", kubeconfig=kubeconfig)
+    finally:
+        cluster.kubectl.read("delete", "clusterrolebinding,clusterrole", role)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "not all that decides who may go could be read: " in done.stderr
+    assert "/api/v1/namespaces: not allowed to read it" in done.stderr
+    assert "soft-eviction" not in str(cluster.pod(guest, "train"))
+
+
+@pytest.mark.parametrize(("answer", "status"), [("n", 1), ("y", 0)])
+def test_on_a_terminal_it_shows_what_would_happen_and_asks(
+    cluster: ClusterHandle, home: str, guest: str, answer: str, status: int
+) -> None:
+    assert home
+    on_node(cluster, guest, "train")
+    ours, theirs = pty.openpty()
+    environ = os.environ | {"TERM": "xterm"}
+    asking = subprocess.Popen(
+        cluster.reprieve_command("reclaim", NODE), stdin=theirs, stdout=theirs, stderr=theirs, env=environ
+    )
+    os.close(theirs)
+    try:
+        shown = read_until(ours, " to go? [y/N]: ")
+        os.write(ours, f"{answer}\n".encode())
+        assert asking.wait(30) == status
+    finally:
+        asking.kill()
+        os.close(ours)
+    assert f"{YELLOW}goes " in shown
+    assert f"{guest}/train" in shown
+    is_marked = "reprieve-reclaim" in str(cluster.pod(guest, "train"))
+    assert is_marked == (answer == "y")
+
+
+def read_until(terminal: int, wanted: str, seconds: float = 30.0) -> str:
+    deadline, shown = time.monotonic() + seconds, b""
+    while wanted not in shown.decode("utf-8", "replace"):
+        assert time.monotonic() < deadline, shown
+        if select.select([terminal], [], [], 0.2)[0]:
+            shown += os.read(terminal, 65536)
+    return shown.decode()
