@@ -106,8 +106,10 @@ class Preemptor:
     """As document 000's label, argument and the policy have it."""
     quota: Key | None = None
     group: GroupKey | None = None
+    gang_minimum: int = 0
+    """So many of its gang must have room before any of it is worth a victim; 0: all."""
     rest: Sequence[Guest] = ()
-    """The others of its gang that have no room either, nor a node that they are nominated to."""
+    """Others of its gang that must find room too: they have none, nor a node that they are nominated to."""
     nominated_node: str | None = None
     """Where victims of an earlier round may still be going."""
     devices: float = 0.0
@@ -149,6 +151,12 @@ class Tenant:
     labels: Mapping[str, str] = field(default_factory=dict)
     quota: Key | None = None
     group: GroupKey | None = None
+    mode: Mode = Mode.SINGLE
+    """How its gang goes, as this pod says it; never `AS_ITS_GROUP_SAYS`: that was asked before."""
+    gang_minimum: int = 0
+    """So many of its gang are needed, as this pod says it."""
+    repels: bool = False
+    """It lets certain pods not be near: whether one fits beside it cannot be judged here."""
 
     def cost(self, now: datetime) -> Cost:
         """Return what preempting it costs now."""
@@ -188,7 +196,6 @@ class Group:
 
     key: GroupKey
     mode: Mode = Mode.SINGLE
-    """Never `AS_ITS_GROUP_SAYS`: that was asked before."""
     min_available: int = 0
     members: Sequence[Tenant] = ()
     """All that have room, wherever they run."""

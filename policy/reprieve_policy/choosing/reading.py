@@ -1,0 +1,284 @@
+"""A scene, from objects of the API and `Facts` of their Namespaces. Pure: whoever has seen the objects calls it.
+
+A pod is read when it, its Namespace, its PriorityClass or the policy changes. Gangs are what their pods say.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from reprieve_policy import (
+    checkpoint,
+    cost,
+    demand,
+    disruption,
+    eviction,
+    gang,
+    keys,
+    koordinator,
+    mark,
+    native_group,
+    quota,
+    timestamp,
+    toleration,
+    walltime,
+)
+from reprieve_policy import facts as known
+from reprieve_policy.cost import Work
+from reprieve_policy.disruption import Mode
+from reprieve_policy.eviction import Phase
+from reprieve_policy.facts import Facts
+from reprieve_policy.life_table import TERMINAL
+from reprieve_policy.namespace import OFF
+from reprieve_policy.native_group import NativeGroup
+from reprieve_policy.objects import annotations_of, labels_of
+from reprieve_policy.preemption_class import HIGHEST
+from reprieve_policy.settings import PolicySettings
+from reprieve_policy.toleration import Candidate, Toleration
+from reprieve_policy.walltime import Walltime
+
+from . import wishing
+from .objects import Node, Pod, PodDisruptionBudget
+from .scene import Budget, Group, GroupKey, Guest, Preemptor, Room, Scene, Taint, Tenant
+
+HIGHEST_USER_PRIORITY = 1_000_000_000
+"""Above are Kubernetes' own (`scheduling.HighestUserDefinablePriority`)."""
+
+_SERVICE = "service"
+
+
+def tenant_of(
+    pod: Pod, facts: Facts, *, native: NativeGroup | None = None, job: Walltime | None = None, now: datetime
+) -> Tenant:
+    """Return a pod that has room; `native` is the PodGroup that it names, `job` its Job's walltime, as far as known."""
+    view, metadata = pod.view, pod.metadata
+    priority = native_group.priority_of(_priority(pod, facts), native)
+    found = gang.read(view)
+    tenant = Tenant(
+        uid=metadata.uid or "",
+        namespace=metadata.namespace or "",
+        name=metadata.name or "",
+        node=pod.spec.nodeName or "",
+        priority=priority,
+        # Never less: a scheduler that does not ask would not take it either.
+        defence=max(priority, known.defended_with(view, priority, facts)),
+        preemption_class=facts.settings.default_class,
+        is_going=is_going(pod),
+        lacks_priority_class=bool(pod.spec.priorityClassName) and known.priority_class_of(view, facts) is None,
+        toleration=_candidate(pod, facts),
+        work=Work(started_at=timestamp.parse(pod.status.startTime)),
+        amounts=demand.of_pod(pod.spec),
+        ports=wishing.ports_of(pod.spec),
+        labels=view.labels,
+        quota=_quota(pod, facts),
+        group=_group_key(pod, found),
+        mode=_mode(pod, found, native),
+        gang_minimum=_minimum(found, native),
+        repels=wishing.repels(pod.spec),
+    )
+    return tenant if facts.namespace.enforcement == OFF else _with_policy(tenant, pod, facts, job, now)
+
+
+def preemptor_of(pod: Pod, facts: Facts, *, native: NativeGroup | None = None) -> Preemptor:
+    """Return a pod that waits for a node, by itself; see `with_gang`."""
+    view, found = pod.view, gang.read(pod.view)
+    no_default = facts.settings.default_can_preempt is False
+    policy = known.preemption_policy(view, facts)
+    return Preemptor(
+        guest=guest_of(pod, facts),
+        namespace=pod.metadata.namespace or "",
+        name=pod.metadata.name or "",
+        preemption_class=_class_of_preemptor(pod, facts),
+        never_preempts=policy == "Never",
+        can_preempt=koordinator.can_preempt(view.labels, policy, disable_default_trigger_preemption=no_default),
+        quota=_quota(pod, facts),
+        group=_group_key(pod, found),
+        gang_minimum=_minimum(found, native),
+        nominated_node=pod.status.nominatedNodeName or None,
+        devices=cost.devices_of(pod.spec)[1],
+        walltime_seconds=pod.spec.activeDeadlineSeconds,
+        depends_on_pods=wishing.depends_on_pods(pod.spec),
+    )
+
+
+def with_gang(preemptor: Preemptor, waiting: Iterable[Preemptor], placed: int) -> Preemptor:
+    """Return the preemptor with the rest of its gang: of those that wait, as many as it needs beside those with room."""
+    if preemptor.group is None:
+        return preemptor
+    mates = [other for other in waiting if other.group == preemptor.group and other.guest.uid != preemptor.guest.uid]
+    coming = [other for other in mates if other.nominated_node is not None]
+    rest = sorted((other for other in mates if other.nominated_node is None), key=lambda other: other.name)
+    if preemptor.gang_minimum:
+        rest = rest[: max(0, preemptor.gang_minimum - placed - len(coming) - 1)]
+    devices = preemptor.devices + sum(other.devices for other in rest)
+    return replace(preemptor, rest=tuple(other.guest for other in rest), devices=devices)
+
+
+def guest_of(pod: Pod, facts: Facts) -> Guest:
+    """Return what a pod needs of a node."""
+    return Guest(
+        uid=pod.metadata.uid or "",
+        priority=_priority(pod, facts),
+        amounts=demand.of_pod(pod.spec),
+        ports=wishing.ports_of(pod.spec),
+        wish=wishing.wish_of(pod.spec),
+    )
+
+
+def room_of(node: Node, tenants: Collection[Tenant] = (), nominees: Iterable[Guest] = ()) -> Room:
+    """Return a node with those on it, and those who are to be."""
+    return Room(
+        name=node.metadata.name or "",
+        allocatable=quota.read_amounts(node.status.allocatable or {}),
+        labels=labels_of(node.metadata),
+        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints or ()),
+        is_unschedulable=bool(node.spec.unschedulable),
+        tenants=tuple(tenants),
+        nominees=tuple(nominees),
+    )
+
+
+def budget_of(found: PodDisruptionBudget) -> Budget:
+    """Return a PodDisruptionBudget."""
+    return Budget(
+        namespace=found.metadata.namespace or "",
+        requirements=wishing.requirements_of(found.spec.selector),
+        allowed=found.status.disruptionsAllowed,
+        disrupted=frozenset(found.status.disruptedPods or ()),
+    )
+
+
+def group_of(key: GroupKey, members: Collection[Tenant]) -> Group:
+    """Return the gang of these pods: it goes as a whole where one of them says so."""
+    goes_whole = any(member.mode is Mode.ALL for member in members)
+    return Group(
+        key=key,
+        mode=Mode.ALL if goes_whole else Mode.SINGLE,
+        min_available=max((member.gang_minimum for member in members), default=0),
+        members=tuple(members),
+    )
+
+
+def groups_of(tenants: Iterable[Tenant]) -> Mapping[GroupKey, Group]:
+    """Return the gangs of all these pods."""
+    members: dict[GroupKey, list[Tenant]] = {}
+    for tenant in tenants:
+        if tenant.group is not None:
+            members.setdefault(tenant.group, []).append(tenant)
+    return {key: group_of(key, pods) for key, pods in members.items()}
+
+
+def scene_of(
+    nodes: Iterable[Node],
+    tenants: Collection[Tenant],
+    waiting: Collection[Preemptor],
+    budgets: Iterable[Budget],
+    settings: PolicySettings,
+    now: datetime,
+) -> Scene:
+    """Return the cluster, from all that is in it."""
+    here: dict[str, list[Tenant]] = {}
+    coming: dict[str, list[Guest]] = {}
+    allowed: dict[str, list[Budget]] = {}
+    for tenant in tenants:
+        here.setdefault(tenant.node, []).append(tenant)
+    for pending in waiting:
+        if pending.nominated_node is not None:
+            coming.setdefault(pending.nominated_node, []).append(pending.guest)
+    for budget in budgets:
+        allowed.setdefault(budget.namespace, []).append(budget)
+    rooms = (room_of(node, here.get(name, ()), coming.get(name, ())) for node in nodes if (name := node.metadata.name))
+    return Scene(
+        now=now,
+        rooms={room.name: room for room in rooms},
+        budgets=allowed,
+        groups=groups_of(tenants),
+        settings=settings,
+    )
+
+
+def is_going(pod: Pod) -> bool:
+    """True where the pod is being deleted, or was asked to go and will."""
+    if pod.metadata.deletionTimestamp is not None:
+        return True
+    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
+    state = eviction.parse(annotations.get(keys.EVICTION, ""))
+    if state is None or labels.get(keys.SOFT_EVICTION) == mark.REQUESTED:
+        return mark.is_marked(labels, annotations)
+    # One that is reprieved stays for now, and says so by itself where it is judged.
+    return state.phase not in (Phase.REPRIEVED, *TERMINAL)
+
+
+def _with_policy(tenant: Tenant, pod: Pod, facts: Facts, job: Walltime | None, now: datetime) -> Tenant:
+    """Return the tenant with what Reprieve's own policy says; without it, it is a pod as upstream knows them."""
+    view, settings = pod.view, facts.settings
+    plan = checkpoint.read_leniently(view.annotations, settings)
+    own = walltime.read(pod.status.startTime, pod.spec.activeDeadlineSeconds)
+    bound = walltime.tightest((own, job), now)
+    stake = cost.stake_of(view, plan, settings, facts.namespace.workload_type)
+    own_class = known.effective_class(view, facts)
+    return replace(
+        tenant,
+        preemption_class=own_class,
+        is_non_preemptible=known.is_non_preemptible(view, facts),
+        is_service=facts.namespace.workload_type == _SERVICE,
+        stake=stake,
+        work=Work(
+            started_at=tenant.work.started_at,
+            saved_at=timestamp.parse(view.annotations.get(keys.LAST_CHECKPOINT_AT)),
+            walltime=bound,
+        ),
+        speaks=own_class != settings.default_class or plan.waits or stake.stated != 0 or bound is not None,
+    )
+
+
+def _priority(pod: Pod, facts: Facts) -> int:
+    """Return a pod's priority; before the API server has resolved it, its PriorityClass's."""
+    if pod.spec.priority is not None:
+        return pod.spec.priority
+    named = known.priority_class_of(pod.view, facts)
+    return 0 if named is None else named.value or 0
+
+
+def _class_of_preemptor(pod: Pod, facts: Facts) -> int:
+    # Kubernetes' own come first, whatever they say. Without this, a node's own DaemonSets could not displace a class-5 pod.
+    if _priority(pod, facts) > HIGHEST_USER_PRIORITY:
+        return HIGHEST
+    return known.effective_class(pod.view, facts)
+
+
+def _candidate(pod: Pod, facts: Facts) -> Candidate:
+    named = facts.priority_classes.get(pod.spec.priorityClassName or "")
+    policy = None if named is None else toleration.parse(annotations_of(named.metadata), named.value or 0)
+    conditions = pod.status.conditions or ()
+    scheduled = (found for found in conditions if (found.type, found.status) == ("PodScheduled", "True"))
+    since = next((found.lastTransitionTime for found in scheduled), None)
+    return Candidate(
+        has_priority_class=bool(pod.spec.priorityClassName),
+        toleration=policy if isinstance(policy, Toleration) else None,
+        scheduled_at=timestamp.parse(since),
+    )
+
+
+def _quota(pod: Pod, facts: Facts) -> quota.Key | None:
+    found = facts.quotas.find(labels_of(pod.metadata), pod.metadata.namespace or "")
+    return None if found is None else found.key
+
+
+def _group_key(pod: Pod, found: gang.Gang | None) -> GroupKey | None:
+    return None if found is None else GroupKey(pod.metadata.namespace or "", disruption.identity_of(found))
+
+
+def _mode(pod: Pod, found: gang.Gang | None, native: NativeGroup | None) -> Mode:
+    if found is None:
+        return Mode.SINGLE
+    mode = disruption.mode_of(found, pod.metadata)
+    if mode is Mode.AS_ITS_GROUP_SAYS:
+        return Mode.SINGLE if native is None else native.mode
+    return mode
+
+
+def _minimum(found: gang.Gang | None, native: NativeGroup | None) -> int:
+    said = None if found is None else found.min_available
+    placed_together = None if native is None else native.min_count
+    return said or placed_together or 0

@@ -1,0 +1,72 @@
+"""What a pod's spec asks of a node beside room: its selector, affinity, tolerations and host ports."""
+
+from collections.abc import Iterator, Sequence
+
+from reprieve_policy.objects import NodeRequirement
+
+from .objects import Container, PodAffinity, PodSpec, Selector
+from .scene import Port, Requirement, Term, Toleration, Wish
+
+_EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # nothing is bound: an absent `hostIP` means it
+
+
+def wish_of(spec: PodSpec) -> Wish:
+    """Return which nodes the pod may run on at all."""
+    affinity = None if spec.affinity is None else spec.affinity.nodeAffinity
+    required = None if affinity is None else affinity.requiredDuringSchedulingIgnoredDuringExecution
+    return Wish(
+        selector=spec.nodeSelector or {},
+        terms=None
+        if required is None
+        else tuple(
+            Term(_requirements(term.matchExpressions), _requirements(term.matchFields))
+            for term in required.nodeSelectorTerms or ()
+        ),
+        tolerations=tuple(
+            Toleration(found.key, found.operator, found.value, found.effect) for found in spec.tolerations or ()
+        ),
+    )
+
+
+def ports_of(spec: PodSpec) -> frozenset[Port]:
+    """Return the node's ports that the pod takes: its containers' and its sidecars'."""
+    return frozenset(
+        Port(port.hostIP or _EVERY_ADDRESS, port.protocol or "TCP", port.hostPort)
+        for container in _running(spec)
+        for port in container.ports or ()
+        if port.hostPort > 0
+    )
+
+
+def depends_on_pods(spec: PodSpec) -> bool:
+    """True where a pod that there is room for may still not fit: beside whom it may be is not judged here."""
+    affinity = spec.affinity
+    spreads = any(found.whenUnsatisfiable != "ScheduleAnyway" for found in spec.topologySpreadConstraints or ())
+    is_near = affinity is not None and _is_required(affinity.podAffinity)
+    return spreads or is_near or repels(spec) or bool(spec.resourceClaims)
+
+
+def repels(spec: PodSpec) -> bool:
+    """True where the pod keeps others away."""
+    return spec.affinity is not None and _is_required(spec.affinity.podAntiAffinity)
+
+
+def requirements_of(selector: Selector | None) -> tuple[Requirement, ...]:
+    """Return a label selector's requirements; none where it selects nothing, or everything."""
+    if selector is None:
+        return ()
+    equal = (Requirement(key, "In", (value,)) for key, value in (selector.matchLabels or {}).items())
+    return (*equal, *_requirements(selector.matchExpressions))
+
+
+def _requirements(found: Sequence[NodeRequirement] | None) -> tuple[Requirement, ...]:
+    return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in found or ())
+
+
+def _running(spec: PodSpec) -> Iterator[Container]:
+    yield from spec.containers or ()
+    yield from (found for found in spec.initContainers or () if found.restartPolicy == "Always")
+
+
+def _is_required(affinity: PodAffinity | None) -> bool:
+    return affinity is not None and bool(affinity.requiredDuringSchedulingIgnoredDuringExecution)
