@@ -23,6 +23,12 @@ _WORTH = Duration(366 * 24 * 3600)
 _NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _NAMES = Matches(f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas")
 
+_IDENTITY = "[A-Za-z0-9][A-Za-z0-9:._@-]{0,251}"
+_IDENTITIES = Matches(
+    f"{_IDENTITY}(?: *, *{_IDENTITY})*",
+    'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
+)
+
 _IMAGE = Matches(
     "[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
     'must be the name of an image, like "registry.example.com/reprieve:0.1.0"',
@@ -31,6 +37,7 @@ _IMAGE = Matches(
 
 WARN, REFUSE = "warn", "refuse"
 DELETE, EVICT = "delete", "evict"
+AUTO, ASYNCHRONOUS, SYNCHRONOUS = "auto", "asynchronous", "synchronous"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +88,10 @@ class PolicySettings:
     """Of one decision; a gang that goes as a whole is one."""
     preemptor_worth_seconds: int | None = None
     """What each device of a preemptor is worth, as time: victims must cost less; `None`: no bound."""
+    schedulers: frozenset[str] = frozenset({"system:kube-scheduler"})
+    """Whose deletions of pods are preemptions; see `guarding`."""
+    scheduler_preemption: str = AUTO
+    """Whether a scheduler that is refused waits apart from its scheduling loop, or in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +151,12 @@ def _parse_default_class(text: str, path: str) -> int | Violation:
     return Violation(path, Kind.INVALID, text, f"{detail}: higher ones are for Namespaces and PriorityClasses to give")
 
 
-def _parse_names(text: str, path: str) -> frozenset[str] | Violation:
-    found = _NAMES.parse(text, path)
-    return found if isinstance(found, Violation) else frozenset(name.strip() for name in text.split(","))
+def _names(accepted: Matches) -> Callable[[str, str], frozenset[str] | Violation]:
+    def parse_names(text: str, path: str) -> frozenset[str] | Violation:
+        found = accepted.parse(text, path)
+        return found if isinstance(found, Violation) else frozenset(name.strip() for name in text.split(","))
+
+    return parse_names
 
 
 def _image_name(text: str, path: str) -> str | Violation:
@@ -161,7 +175,7 @@ FIELDS: Mapping[str, Field] = {
     "disableDefaultTriggerPreemption": Field("default_can_preempt", _negated),
     "quotaFit": Field("quota_fit", OneOf((WARN, REFUSE)).parse),
     "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse),
-    "liftablePriorityClasses": Field("liftable_priority_classes", _parse_names),
+    "liftablePriorityClasses": Field("liftable_priority_classes", _names(_NAMES)),
     "nonPreemptibleOnBorrowedNodes": Field("non_preemptible_on_borrowed_nodes", OneOf((WARN, REFUSE)).parse),
     "templateKinds": Field("template_kinds", template_kinds.parse),
     "checkpointTimeout": Field("checkpoint_timeout_seconds", _DURATION.parse),
@@ -182,4 +196,6 @@ FIELDS: Mapping[str, Field] = {
     "classRule": Field("class_rule", OneOf((preemption_class.STRICT, preemption_class.BANDED)).parse),
     "maxVictims": Field("max_victims", WholeNumber(1, 1000).parse),
     "preemptorWorth": Field("preemptor_worth_seconds", _WORTH.parse),
+    "schedulers": Field("schedulers", _names(_IDENTITIES)),
+    "schedulerPreemption": Field("scheduler_preemption", OneOf((AUTO, ASYNCHRONOUS, SYNCHRONOUS)).parse),
 }

@@ -39,6 +39,8 @@ ALL = {
     "classRule": "banded",
     "maxVictims": "8",
     "preemptorWorth": "24h",
+    "schedulers": "system:kube-scheduler, system:serviceaccount:team:my-scheduler",
+    "schedulerPreemption": "synchronous",
     "agentImage": "registry.example.com:5000/team/agent:1.2@sha256:%s" % ("0" * 64),
 }
 
@@ -70,6 +72,8 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         class_rule="strict",
         max_victims=3,
         preemptor_worth_seconds=None,
+        schedulers=frozenset({"system:kube-scheduler"}),
+        scheduler_preemption="auto",
     )
 
 
@@ -103,6 +107,8 @@ def test_every_field_can_be_set() -> None:
         class_rule="banded",
         max_victims=8,
         preemptor_worth_seconds=24 * 3600,
+        schedulers=frozenset({"system:kube-scheduler", "system:serviceaccount:team:my-scheduler"}),
+        scheduler_preemption="synchronous",
     )
 
 
@@ -133,6 +139,12 @@ BAD = {
         "training,,",
         Kind.INVALID,
         "must be names of PriorityClasses, separated by commas",
+    ),
+    "whoever is no user": (
+        "schedulers",
+        "system:kube-scheduler,,",
+        Kind.INVALID,
+        'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
     ),
     "names of which none may be lifted": (
         "liftablePriorityClasses",

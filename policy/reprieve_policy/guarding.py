@@ -1,0 +1,193 @@
+"""The guard's ruling: a scheduler deletes a pod, or somebody evicts it, and it may be owed notice first.
+
+Level-based: what the pod carries (its mark, its state) says how far its notice is, so that it makes no difference how often
+anybody asks, which replica answers, or what was answered before. A refusal always ends: at the ceiling, with the protection
+that it is based on, or because no operator is there to save anything.
+
+How often a refused scheduler may come back follows from kube-scheduler's own code (1.37, `framework/preemption/executor.go`):
+asynchronous preemption begins anew at once after an error, unless the client waits as `Retry-After` says, and synchronous
+preemption sleeps so long in the scheduling loop.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+from . import checkpoint, keys, reprieve
+from .eviction import TIMED, Eviction, Ground, Phase
+from .facts import Facts
+from .life_table import TERMINAL
+from .namespace import OFF, WARN
+from .objects import PodView
+from .verdict import Kind, Violation, annotation_path, label_path
+from .walltime import Walltime
+
+SLACK_SECONDS = 60
+"""Beyond the ceiling, and for a mark that nobody takes up: an operator that leads and does nothing must not hold up others."""
+
+LEAST_RETRY_SECONDS = 2
+"""A client of Kubernetes tries eleven times, then the scheduler begins anew without a pause: with 1, that were 1.1 calls a
+second."""
+MOST_RETRY_SECONDS = 30
+REFUSED_RETRY_SECONDS = 5
+"""Of a preemption that is refused, not put off. Meanwhile the scheduler does not look elsewhere for its preemptor: shorter."""
+
+
+class Door(Enum):
+    """How somebody asks."""
+
+    PREEMPTION = auto()
+    """A scheduler's DELETE: it may be refused."""
+    EVICTION = auto()
+    """The Eviction API: notice is given, then it is honoured, whatever the pod is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sought:
+    """The pod that somebody wants gone, as it is now."""
+
+    view: PodView
+    state: Eviction | None = None
+    is_asked: bool = False
+    """It carries a mark that the operator has not taken up."""
+    is_leaving: bool = False
+    """It has ended, or is being deleted."""
+    has_started: bool = True
+    walltime: Walltime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeker:
+    """Who wants it gone, as far as anybody knows."""
+
+    door: Door
+    refusal: Violation | None = None
+    """Why the preemptor may not have this pod; `None` also where nobody knows who it is."""
+    refused_until: datetime | None = None
+    is_busy: bool = False
+    """Its victims on another node are not gone yet."""
+    unheeded_seconds: float = 0.0
+    """How long the pod has been seen with a mark that nobody took up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What is answered, and whether the pod is to be marked."""
+
+    violation: Violation | None = None
+    """`None`: allowed."""
+    until: datetime | None = None
+    """When the answer may be another one; `None` where nobody knows."""
+    is_put_off: bool = False
+    """True where the pod goes, later; false where this preemption is refused."""
+    marks: bool = False
+    warning: str = ""
+
+    @property
+    def is_allowed(self) -> bool:
+        """True where the pod may go now."""
+        return self.violation is None
+
+
+ALLOWED = Ruling()
+
+
+def decide(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling:
+    """Return what whoever wants this pod gone is told; `now` is aware UTC."""
+    if sought.is_leaving or facts.namespace.enforcement == OFF or not facts.operator_is_there:
+        return ALLOWED
+    ruling = _of_one_that_goes(sought, seeker, facts, now)
+    if ruling is None and seeker.door is Door.PREEMPTION:
+        ruling = _of_one_that_is_protected(sought, seeker, facts, now)
+    if ruling is None:
+        ruling = _of_one_that_is_asked(sought, facts, now)
+    if facts.namespace.enforcement == WARN and ruling.violation is not None:
+        return Ruling(warning=str(ruling.violation))
+    return ruling
+
+
+def retry_after(ruling: Ruling, door: Door, *, is_asynchronous: bool, fellows: int, now: datetime) -> int | None:
+    """Return the seconds that the client is asked to wait; `None` where it is to come back by itself.
+
+    `fellows`: victims of the same node that were refused lately, this one among them; each is a client of its own. Where
+    there are several, the scheduler waits for all of them: it is not asked to sleep longer than the rate demands.
+    """
+    if door is Door.EVICTION or not is_asynchronous:
+        return None
+    least = min(MOST_RETRY_SECONDS, LEAST_RETRY_SECONDS * max(1, fellows))
+    most = MOST_RETRY_SECONDS if ruling.is_put_off else REFUSED_RETRY_SECONDS
+    if ruling.until is None or fellows > 1:
+        return max(least, LEAST_RETRY_SECONDS if ruling.is_put_off else most)
+    return max(least, min(most, math.ceil((ruling.until - now).total_seconds())))
+
+
+def _of_one_that_goes(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling | None:
+    """Rule on a pod that was asked to go before."""
+    state = sought.state
+    if state is None or state.phase in TERMINAL or (state.phase is Phase.REPRIEVED and seeker.door is Door.EVICTION):
+        if not sought.is_asked:
+            return None
+        return ALLOWED if seeker.unheeded_seconds >= SLACK_SECONDS else _put_off("it has been asked to go", None)
+    if now >= state.requested_at + timedelta(seconds=facts.settings.ceiling_seconds + SLACK_SECONDS):
+        return ALLOWED
+    until = state.deadline if state.phase in TIMED else None
+    if state.phase is Phase.REPRIEVED:
+        return _refused(_PROTECTED[state.refused_on or Ground.NEAR_COMPLETION], until)
+    # Saved or settled, it waits for its gang, or for nothing at all: its deadline is the ceiling, and tells nothing.
+    if state.phase in _HEARD:
+        return _put_off("it is about to be deleted", None)
+    return _put_off(f"it is asked to save a checkpoint{_by(until)}", until)
+
+
+def _of_one_that_is_protected(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling | None:
+    """Rule on a pod that its own policy, or the preemptor's, keeps from being preempted."""
+    protection = reprieve.decide_reprieve(sought.view, facts, sought.walltime, now)
+    if protection is not None:
+        return _refused(_PROTECTED[protection.ground], protection.until)
+    if seeker.refusal is not None:
+        return _refused(seeker.refusal, seeker.refused_until)
+    if seeker.is_busy:
+        return _refused(_BUSY, None)
+    return None
+
+
+def _of_one_that_is_asked(sought: Sought, facts: Facts, now: datetime) -> Ruling:
+    """Rule on a pod that nothing protects: one that wants notice gets it."""
+    plan = checkpoint.read_leniently(sought.view.annotations, facts.settings)
+    if not plan.waits or not sought.has_started:
+        return ALLOWED
+    until = now + timedelta(seconds=min(plan.timeout_seconds, facts.settings.ceiling_seconds))
+    return replace(_put_off("it is asked to save a checkpoint first", until), marks=True)
+
+
+def _put_off(why: str, until: datetime | None) -> Ruling:
+    violation = Violation(label_path("", keys.SOFT_EVICTION), Kind.FORBIDDEN, None, why)
+    return Ruling(violation=violation, until=until, is_put_off=True)
+
+
+def _refused(violation: Violation, until: datetime | None) -> Ruling:
+    said = violation if until is None else replace(violation, detail=f"{violation.detail}, until {_clock(until)}")
+    return Ruling(violation=said, until=until)
+
+
+def _by(until: datetime | None) -> str:
+    return "" if until is None else f" by {_clock(until)}"
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment:%H:%M:%SZ}"
+
+
+_HEARD = (Phase.SETTLED, Phase.SAVED, Phase.TERMINATING)
+_PROTECTED = {
+    Ground.NON_PREEMPTIBLE: Violation(
+        label_path("", keys.PREEMPTION_CLASS), Kind.FORBIDDEN, None, "nobody may preempt this pod"
+    ),
+    Ground.NEAR_COMPLETION: Violation(
+        "spec.activeDeadlineSeconds", Kind.FORBIDDEN, None, "it is almost complete, and is let finish"
+    ),
+}
+_BUSY = Violation(
+    annotation_path("", keys.EVICTION), Kind.FORBIDDEN, None, "the preemptor's victims on another node are not gone yet"
+)

@@ -1,0 +1,40 @@
+"""Whom a victim makes room for: a scheduler's DELETE names no preemptor, but what it preempts for it nominates to the node.
+
+kube-scheduler writes `status.nominatedNodeName` in the same moment as it deletes the victims where preemption is
+asynchronous (the default since 1.33), and only after the last deletion was accepted where it is not: a nomination that is
+there while a deletion is being refused tells one from the other, too.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .objects import Resource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nominee:
+    """A pending pod that a scheduler means to place on a node."""
+
+    pod: Resource
+    node: str
+    is_leaving: bool = False
+
+    @property
+    def uid(self) -> str:
+        """Which pod it is, whatever its name was before."""
+        return self.pod.metadata.uid or ""
+
+    @property
+    def priority(self) -> int:
+        """What it is scheduled with."""
+        return (self.pod.spec.priority if self.pod.spec else None) or 0
+
+
+def infer(nominees: Iterable[Nominee], node: str, victim_priority: int) -> Nominee | None:
+    """Return the pod that a victim on this node makes room for: of several the one of the highest priority, then the oldest."""
+    possible = (one for one in nominees if one.node == node and one.priority > victim_priority and not one.is_leaving)
+    return min(possible, key=_rank, default=None)
+
+
+def _rank(nominee: Nominee) -> tuple[int, str, str]:
+    return -nominee.priority, nominee.pod.metadata.creationTimestamp or "", nominee.uid

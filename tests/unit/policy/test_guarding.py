@@ -1,0 +1,231 @@
+"""What the guard answers to whoever wants a pod gone."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import pytest
+
+from reprieve_policy import guarding, keys
+from reprieve_policy.eviction import Eviction, Ground, Outcome, Phase
+from reprieve_policy.facts import Facts
+from reprieve_policy.guarding import ALLOWED, Door, Ruling, Seeker, Sought
+from reprieve_policy.namespace import NamespacePolicy
+from reprieve_policy.objects import pod_views
+from reprieve_policy.preemption_class import ClassSet
+from reprieve_policy.settings import PolicySettings
+from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.walltime import Walltime
+from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+
+HINTING = a_pod().with_hint()
+PLAIN = a_pod().in_class(4)
+ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
+PREEMPTED = Seeker(door=Door.PREEMPTION)
+EVICTED = Seeker(door=Door.EVICTION)
+TOLERATED = Violation("spec.priorityClassName", Kind.FORBIDDEN, None, "tolerates this preemptor")
+
+
+def in_phase(phase: Phase, *, ago: float = 0, left: float | None = None, **fields: object) -> Eviction:
+    deadline = None if left is None else after(left)
+    state = Eviction(eviction_id="e", phase=phase, requested_at=after(-ago), deadline=deadline)
+    return replace(state, **fields)  # type: ignore[arg-type]  # named by this module only
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    pod: PodBuilder = HINTING
+    seeker: Seeker = PREEMPTED
+    state: Eviction | None = None
+    is_asked: bool = False
+    is_leaving: bool = False
+    has_started: bool = True
+    ends_in: float | None = None
+    namespace: NamespacePolicy = ALL_CLASSES
+    operator_is_there: bool = True
+    want: str = "allowed"
+    until: datetime | None = None
+
+
+CASES = {
+    "a pod that can save is told first": Case(want="told", until=after(600)),
+    "within the time that it asks for": Case(
+        pod=HINTING.annotated(keys.CHECKPOINT_TIMEOUT, "90s"), want="told", until=after(90)
+    ),
+    "so it is where it is drained": Case(seeker=EVICTED, want="told", until=after(600)),
+    "one that wants no checkpoint goes at once, as if no guard were there": Case(pod=PLAIN),
+    "drained as well": Case(pod=PLAIN, seeker=EVICTED),
+    "one that has not started has nothing to save": Case(has_started=False),
+    "one that is leaving is left alone": Case(is_leaving=True, state=in_phase(Phase.HINTED, left=600)),
+    "where no operator leads nobody would save anything": Case(operator_is_there=False),
+    "nor does a pod wait for one that has gone": Case(
+        operator_is_there=False, state=in_phase(Phase.CHECKPOINTING, left=600)
+    ),
+    "where nothing is enforced nothing is guarded": Case(namespace=NamespacePolicy(enforcement="off")),
+    "where it is only warned of the pod goes": Case(namespace=NamespacePolicy(enforcement="warn"), want="warned"),
+    "nothing is warned of a pod that may go": Case(pod=PLAIN, namespace=NamespacePolicy(enforcement="warn")),
+    # Under way.
+    "one that was marked is waited for": Case(is_asked=True, want="waits"),
+    "also where nobody's checkpoint is wanted": Case(pod=PLAIN, is_asked=True, want="waits"),
+    "for a while": Case(is_asked=True, seeker=replace(PREEMPTED, unheeded_seconds=59.9), want="waits"),
+    "not for ever where the operator takes no notice": Case(
+        is_asked=True, seeker=replace(PREEMPTED, unheeded_seconds=60)
+    ),
+    "one that was told is waited for until its deadline": Case(
+        state=in_phase(Phase.HINTED, ago=5, left=595), want="waits", until=after(595)
+    ),
+    "one that saves too": Case(
+        state=in_phase(Phase.CHECKPOINTING, ago=5, left=10), seeker=EVICTED, want="waits", until=after(10)
+    ),
+    "one that has saved is deleted by the operator, with its ledger, and with its gang": Case(
+        state=in_phase(Phase.SAVED, left=1700, outcome=Outcome.SAVED), want="waits"
+    ),
+    "one that settled as well": Case(state=in_phase(Phase.SETTLED, left=1700), want="waits"),
+    "and one whose deletion a budget holds up": Case(state=in_phase(Phase.TERMINATING), want="waits"),
+    "one that was only just taken up too": Case(state=in_phase(Phase.REQUESTED), want="waits"),
+    "a minute after the ceiling whoever asks may have it": Case(state=in_phase(Phase.TERMINATING, ago=1860)),
+    "not before": Case(state=in_phase(Phase.TERMINATING, ago=1859), want="waits"),
+    "whatever an extension says": Case(state=in_phase(Phase.DEFERRED, ago=1860, left=100)),
+    "one whose eviction was taken back is told anew": Case(
+        state=in_phase(Phase.CANCELLED, ago=60), want="told", until=after(600)
+    ),
+    "and is waited for once it is marked anew": Case(
+        state=in_phase(Phase.CANCELLED, ago=6000), is_asked=True, want="waits"
+    ),
+    "one that was spared is judged anew": Case(
+        state=in_phase(Phase.SPARED, ago=60), want="told", until=after(600)
+    ),
+    # Protected.
+    "class 10 is never preempted": Case(pod=HINTING.in_class(10), want="class"),
+    "nor class 7 that cannot save": Case(pod=a_pod().in_class(7), want="class"),
+    "drained it goes, after notice": Case(
+        pod=HINTING.in_class(10), seeker=EVICTED, want="told", until=after(600)
+    ),
+    "and at once where it wants none": Case(pod=a_pod().in_class(7), seeker=EVICTED),
+    "one that is almost complete is let finish": Case(ends_in=120, want="walltime", until=after(120)),
+    "but not by a drain": Case(ends_in=120, seeker=EVICTED, want="told", until=after(600)),
+    "one that the operator reprieved as well": Case(
+        state=in_phase(Phase.REPRIEVED, ago=5, left=100, refused_on=Ground.NEAR_COMPLETION),
+        want="walltime",
+        until=after(100),
+    ),
+    "on whatever ground": Case(
+        state=in_phase(Phase.REPRIEVED, left=100, refused_on=Ground.NON_PREEMPTIBLE), want="class", until=after(100)
+    ),
+    "a drain insists on it": Case(
+        state=in_phase(Phase.REPRIEVED, left=100), seeker=EVICTED, want="told", until=after(600)
+    ),
+    "and then waits": Case(
+        state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EVICTED, want="waits"
+    ),
+    # The preemptor.
+    "one that its preemptor may not have stays": Case(
+        seeker=replace(PREEMPTED, refusal=TOLERATED, refused_until=after(3600)), want="priority", until=after(3600)
+    ),
+    "for good, maybe": Case(seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"),
+    "also one that wants no checkpoint": Case(
+        pod=PLAIN, seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"
+    ),
+    "what was begun is finished, whoever comes for it": Case(
+        state=in_phase(Phase.HINTED, left=9),
+        seeker=replace(PREEMPTED, refusal=TOLERATED),
+        want="waits",
+        until=after(9),
+    ),
+    "nobody gets a second set of victims while the first is unfinished": Case(
+        seeker=replace(PREEMPTED, is_busy=True), want="busy"
+    ),
+}  # fmt: skip
+
+WORDS = {
+    "told": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is asked to save a checkpoint first",
+    "waits": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it ",
+    "class": "metadata.labels[reprieve.dev/preemption-class]: Forbidden: nobody may preempt this pod",
+    "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:0",
+    "priority": "spec.priorityClassName: Forbidden: tolerates this preemptor",
+    "busy": "metadata.annotations[reprieve.dev/eviction]: Forbidden: the preemptor's victims on another node are not gone",
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_ruling(case: Case) -> None:
+    ruling = guarding.decide(sought(case), case.seeker, facts(case), NOW)
+    assert ruling.is_allowed == (case.want in ("allowed", "warned"))
+    assert bool(ruling.warning) == (case.want == "warned")
+    assert ruling.marks == (case.want == "told")
+    assert ruling.is_put_off == (case.want in ("told", "waits"))
+    assert ruling.until == case.until
+    if ruling.violation is not None:
+        assert str(ruling.violation).startswith(WORDS[case.want])
+
+
+def sought(case: Case) -> Sought:
+    (view,) = pod_views(case.pod.build())
+    walltime = None if case.ends_in is None else Walltime(after(case.ends_in - 3600), 3600)
+    return Sought(
+        view=view,
+        state=case.state,
+        is_asked=case.is_asked,
+        is_leaving=case.is_leaving,
+        has_started=case.has_started,
+        walltime=walltime,
+    )
+
+
+def facts(case: Case) -> Facts:
+    return Facts(settings=PolicySettings(), namespace=case.namespace, operator_is_there=case.operator_is_there)
+
+
+REFUSAL = Violation("spec", Kind.FORBIDDEN, None, "no")
+
+
+def put_off(left: float | None) -> Ruling:
+    return Ruling(violation=REFUSAL, until=None if left is None else after(left), is_put_off=True)
+
+
+def refused(left: float | None) -> Ruling:
+    return replace(put_off(left), is_put_off=False)
+
+
+RETRIES: dict[str, tuple[Ruling, int, int]] = {
+    "what is left is waited for": (put_off(12), 1, 12),
+    "a part of a second is one": (put_off(11.2), 1, 12),
+    "for half a minute at most": (put_off(600), 1, 30),
+    "for two seconds at least": (put_off(0.1), 1, 2),
+    "also where the time is over": (put_off(-5), 1, 2),
+    "and where nobody knows": (put_off(None), 1, 2),
+    "several of a node have each their own client": (put_off(600), 3, 6),
+    "however many": (put_off(1), 40, 30),
+    "where a preemption is refused its preemptor may look elsewhere soon": (refused(600), 1, 5),
+    "sooner where that ends": (refused(3), 1, 3),
+    "for good too": (refused(None), 1, 5),
+    "and with others": (refused(None), 4, 8),
+    "nobody refused": (put_off(2), 0, 2),
+}
+
+
+@pytest.mark.parametrize(("ruling", "fellows", "want"), RETRIES.values(), ids=RETRIES)
+def test_a_scheduler_that_does_not_stand_still_is_told_when_to_come_back(
+    ruling: Ruling, fellows: int, want: int
+) -> None:
+    found = guarding.retry_after(ruling, Door.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW)
+    assert found == want
+
+
+def test_one_that_would_stand_still_is_not_and_no_drain_is() -> None:
+    for door, is_asynchronous in ((Door.PREEMPTION, False), (Door.EVICTION, False), (Door.EVICTION, True)):
+        ruling = put_off(12)
+        assert guarding.retry_after(ruling, door, is_asynchronous=is_asynchronous, fellows=1, now=NOW) is None
+
+
+def test_no_number_of_victims_brings_more_than_a_call_a_second() -> None:
+    """Eleven calls for ten pauses, by each client, for every answer that there is."""
+    for ruling in (put_off(None), put_off(0), put_off(3), put_off(600), refused(None), refused(1), refused(600)):
+        for fellows in range(1, 16):
+            seconds = guarding.retry_after(ruling, Door.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW)
+            assert seconds is not None
+            assert fellows * 11 / (10 * seconds) <= 1.1 / 2 + 0.001
+
+
+def test_what_is_allowed_says_nothing() -> None:
+    assert ALLOWED.is_allowed
+    assert (ALLOWED.marks, ALLOWED.warning) == (False, "")
