@@ -10,17 +10,18 @@ preemption sleeps so long in the scheduling loop.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from . import checkpoint, keys, reprieve
+from . import checkpoint, keys, mark, reprieve
 from .eviction import TIMED, Eviction, Ground, Phase
 from .facts import Facts
 from .life_table import TERMINAL
 from .namespace import OFF, WARN
 from .objects import PodView
-from .verdict import Kind, Violation, annotation_path, label_path
+from .verdict import Change, Kind, Violation, annotation_path, label_path
 from .walltime import Walltime
 
 SLACK_SECONDS = 60
@@ -122,6 +123,41 @@ def retry_after(ruling: Ruling, door: Door, *, is_asynchronous: bool, fellows: i
     return max(least, min(most, math.ceil((ruling.until - now).total_seconds())))
 
 
+def changes_for(door: Door, preemptor_uid: str, now: datetime, *, is_for_sensitive: bool = False) -> tuple[Change, ...]:
+    """Return the mark: a scheduler's is Koordinator's, so that it is read as a preemption; a drain's is ours, and honoured.
+
+    Of the preemptor it says the uid and no more: its name is another tenant's.
+    """
+    if door is Door.EVICTION:
+        return (Change("labels", keys.SOFT_EVICTION, mark.REQUESTED),)
+    reason = f"{_REASON} {preemptor_uid}".strip() + (", which is sensitive" if is_for_sensitive else "")
+    asked = mark.Mark(initiator=_INITIATOR, reason=reason, requested_at=now)
+    return (
+        Change("labels", keys.SOFT_EVICTION, mark.MARKED),
+        Change("annotations", keys.KOORDINATOR_SOFT_EVICTION, mark.render(asked)),
+    )
+
+
+def is_busy(preemptor_uid: str, node: str, victims: Iterable[tuple[Sought, str]]) -> bool:
+    """True where a victim of this preemptor on another node than `node` is not gone yet; `victims`: each with its node."""
+    return any(where != node and preemptor_uid in _words_of(victim) for victim, where in victims)
+
+
+def _words_of(sought: Sought) -> list[str]:
+    """Return the words of the reason for which the pod goes, empty where it does not."""
+    if sought.is_leaving:
+        return []
+    state = sought.state
+    if state is not None and state.phase not in TERMINAL:
+        return _split(state.reason)
+    asked = mark.read(sought.view.labels, sought.view.annotations) if sought.is_asked else None
+    return _split(asked.reason) if isinstance(asked, mark.Mark) else []
+
+
+def _split(reason: str) -> list[str]:
+    return reason.replace(",", " ").split()
+
+
 def _of_one_that_goes(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling | None:
     """Rule on a pod that was asked to go before."""
     state = sought.state
@@ -179,6 +215,8 @@ def _clock(moment: datetime) -> str:
     return f"{moment:%H:%M:%SZ}"
 
 
+_INITIATOR = "kube-scheduler"
+_REASON = "preempted by pod"
 _HEARD = (Phase.SETTLED, Phase.SAVED, Phase.TERMINATING)
 _PROTECTED = {
     Ground.NON_PREEMPTIBLE: Violation(

@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from reprieve_policy import controllers, keys, life_table, mark, namespace, preemption_class, rights
+from reprieve_policy import controllers, guarding, keys, life_table, mark, namespace, preemption_class, rights
 from reprieve_policy import owners as owners_table
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
+from reprieve_policy.guarding import Door
 from reprieve_policy.kinds import TEMPLATE_KINDS
 from reprieve_policy.rules.soft_eviction_mark import _IN_TEMPLATE
 from reprieve_testing import manifests
-from reprieve_testing.builders import a_pod
+from reprieve_testing.builders import NOW, a_pod
 
 POLICIES = manifests.of_kind("ValidatingAdmissionPolicy")
 EACH = [pytest.param(found, id=found["metadata"]["name"]) for found in POLICIES]
@@ -145,6 +146,7 @@ def test_every_right_that_it_asks_for_can_be_granted() -> None:
     assert asked == {
         ("softevictions", "report"),
         ("softevictions", "cancel"),
+        ("softevictions", "mark"),
         ("policies", "edit"),
         ("preemptionclasses", "claim-sensitive"),
     }
@@ -163,3 +165,17 @@ def test_virtual_rights_are_checked_for_the_whole_cluster() -> None:
 def test_every_key_in_the_manifests_is_one_of_the_policys() -> None:
     found = {key for item in manifests.base() for key in manifests.keys_in(item)}
     assert found <= KEYS | TOLERATIONS
+
+
+def test_whom_the_webhooks_rights_are_narrowed_for_is_whom_they_run_as() -> None:
+    (condition,) = spec_of("reprieve-marks")["matchConditions"]
+    (binding,) = [one for one in manifests.of_kind("ClusterRoleBinding") if one["metadata"]["name"] == "reprieve-guard"]
+    (subject,) = binding["subjects"]
+    identity = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+    assert condition["expression"] == f"request.userInfo.username == '{identity}'"
+
+
+def test_what_the_webhooks_may_write_is_the_mark() -> None:
+    (validation,) = spec_of("reprieve-marks")["validations"]
+    written = {change.key for door in Door for change in guarding.changes_for(door, "uid", NOW)}
+    assert set(manifests.keys_in(validation["expression"])) == written

@@ -48,6 +48,9 @@ CALLS = {
         *at_home("configmaps", "list watch", WEBHOOKS.policy_config_map),
         # members.py
         *everywhere("pods", "get list"),
+        # guard: nominees.py, pods.py
+        *everywhere("pods", "watch patch"),
+        *everywhere("reprieve.dev/softevictions", "mark"),
         # reprieve_certs: the CA and its injection.
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),
         *everywhere(
@@ -134,7 +137,7 @@ def controllers_binding() -> manifests.Object:
 def test_rights_of_people_are_bound_to_nobody() -> None:
     bindings = (found for found in manifests.of_kind("ClusterRoleBinding") if found is not controllers_binding())
     bound = {binding["roleRef"]["name"] for binding in bindings}
-    assert bound == set(CALLS)
+    assert bound == {*CALLS, "reprieve-guard"}
     for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
     asked = {"reprieve:cancel-soft-evictions", "reprieve:edit-policies", "reprieve:claim-non-preemptible"}
     assert for_people == asked | {

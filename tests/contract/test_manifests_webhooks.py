@@ -2,7 +2,7 @@
 
 import re
 from typing import Any
-from unittest.mock import sentinel
+from unittest.mock import Mock, sentinel
 
 import pytest
 import yaml
@@ -10,9 +10,11 @@ import yaml
 from reprieve_policy import checkpoint, controllers, gang_dialects, keys, namespace
 from reprieve_policy.kinds import CUSTOM, KINDS, TEMPLATE_KINDS
 from reprieve_policy.rules import RULES
+from reprieve_policy.settings import PolicySettings
 from reprieve_policy.template_kinds import WELL_KNOWN
 from reprieve_policy.toleration import annotation_keys
 from reprieve_testing import manifests
+from reprieve_webhooks.guard.handler import Guard
 from reprieve_webhooks.metrics import Metrics
 from reprieve_webhooks.server import Webhooks
 from reprieve_webhooks.settings import Settings
@@ -21,6 +23,8 @@ SETTINGS = Settings()
 NAME = SETTINGS.webhook_configuration
 MUTATING = manifests.named("MutatingWebhookConfiguration", NAME)["webhooks"]
 VALIDATING = manifests.named("ValidatingWebhookConfiguration", NAME)["webhooks"]
+GUARDING = [found for found in VALIDATING if found["clientConfig"]["service"]["path"] == "/guard"]
+RULING = [found for found in VALIDATING if found not in GUARDING]
 ALL = [pytest.param(webhook, id=webhook["name"]) for webhook in (*MUTATING, *VALIDATING)]
 DEPLOYMENT = manifests.named("Deployment", "reprieve-webhooks")
 KIND_OF = {row.resource: kind for kind, row in KINDS.items()}
@@ -42,7 +46,14 @@ ON_PODS = {
 
 
 def routes() -> set[tuple[str, str]]:
-    server = Webhooks(sentinel.facts, Metrics(), sentinel.readiness, max_review_bytes=1, read_timeout_seconds=1.0)
+    server = Webhooks(
+        sentinel.facts,
+        Metrics(),
+        sentinel.readiness,
+        max_review_bytes=1,
+        read_timeout_seconds=1.0,
+        guard=Mock(spec=Guard),
+    )
     return set(server._routes)
 
 
@@ -75,7 +86,7 @@ def test_an_outage_refuses_nothing_and_delays_little(found: Any) -> None:
 
 @pytest.mark.parametrize("found", ALL)
 def test_a_dry_run_may_call_it(found: Any) -> None:
-    assert found["sideEffects"] == "None"
+    assert found["sideEffects"] == ("NoneOnDryRun" if found in GUARDING else "None")
     assert found["admissionReviewVersions"] == ["v1"]
 
 
@@ -110,7 +121,7 @@ def test_the_systems_own_namespaces_are_always_exempt(found: Any) -> None:
 
 
 def test_every_kind_that_a_rule_is_about_is_reviewed_and_no_other() -> None:
-    assert kinds_of(VALIDATING) == {kind for rule in RULES for kind in rule.kinds}
+    assert kinds_of(RULING) == {kind for rule in RULES for kind in rule.kinds}
     assert kinds_of(MUTATING) == {"Pod", "PriorityClass"}
 
 
@@ -209,7 +220,8 @@ def test_who_makes_a_replicaset_is_told_by_the_user_and_by_nothing_that_anybody_
 def test_an_object_that_is_being_deleted_is_left_alone() -> None:
     creation_only = webhook(MUTATING, "pods")
     assert creation_only["rules"][0]["operations"] == ["CREATE"]
-    for found in (*MUTATING, *VALIDATING):
+    assert "!has(oldObject.metadata.deletionTimestamp)" in conditions(webhook(VALIDATING, "preemptions"))
+    for found in (*MUTATING, *RULING):
         assert found is creation_only or "!has(object.metadata.deletionTimestamp)" in conditions(found)
 
 
@@ -218,3 +230,24 @@ def test_the_server_finds_what_its_settings_name() -> None:
     secret = manifests.named("Secret", SETTINGS.secret_name)
     assert secret["metadata"]["namespace"] == SETTINGS.namespace
     assert not {"data", "stringData"} & set(secret)
+
+
+def test_the_guard_is_asked_of_deletions_by_the_policys_schedulers_and_by_nobody_else() -> None:
+    found = webhook(VALIDATING, "preemptions")
+    assert [(rule["operations"], rule["resources"]) for rule in found["rules"]] == [(["DELETE"], ["pods"])]
+    (condition,) = [one["expression"] for one in found["matchConditions"] if "userInfo" in one["expression"]]
+    (listed,) = re.findall(r"request\.userInfo\.username in \[(.*)\]", condition)
+    assert set(re.findall(r"'([^']+)'", listed)) == PolicySettings().schedulers
+
+
+def test_the_guard_is_asked_of_pods_that_say_something_of_their_preemption() -> None:
+    said = {keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.SOFT_EVICTION, keys.CHECKPOINT, keys.CHECKPOINT_HINT}
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "preemptions")))) == said
+
+
+def test_the_guard_is_asked_of_every_eviction_but_the_operators() -> None:
+    found = webhook(VALIDATING, "evictions")
+    assert [(rule["operations"], rule["resources"]) for rule in found["rules"]] == [(["CREATE"], ["pods/eviction"])]
+    operator = f"system:serviceaccount:{SETTINGS.namespace}:{SETTINGS.operator_account}"
+    assert conditions(found) == f"request.userInfo.username != '{operator}'"
+    assert manifests.named("ServiceAccount", SETTINGS.operator_account)["metadata"]["namespace"] == SETTINGS.namespace

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from reprieve_policy.objects import Resource
-from reprieve_policy.verdict import Change, Entry, Gate, Verdict
+from reprieve_policy.verdict import Change, Entry, Gate, Verdict, Violation
 
 from .review import API_VERSION
 
+_NOT_NOW = 429
 _REASONS = {400: "BadRequest", 403: "Forbidden", 429: "TooManyRequests"}
 
 
@@ -56,9 +57,16 @@ def build_verdict(uid: str, verdict: Verdict) -> bytes:
     return _ENCODE(_Review(_Response(uid, verdict.is_allowed, status, warnings=verdict.warnings)))
 
 
-def build_allowed(uid: str) -> bytes:
-    """Allow, with nothing to say."""
-    return _ENCODE(_Review(_Response(uid, allowed=True)))
+def build_allowed(uid: str, warnings: Sequence[str] = ()) -> bytes:
+    """Allow, with nothing to say but what is warned of."""
+    return _ENCODE(_Review(_Response(uid, allowed=True, warnings=warnings)))
+
+
+def build_put_off(uid: str, violation: Violation, retry_after_seconds: int | None) -> bytes:
+    """Deny for now; with a time, the API server sends the client a `Retry-After`."""
+    cause = _Cause(violation.kind.cause, violation.message, violation.path)
+    status = _Status(_NOT_NOW, _REASONS[_NOT_NOW], str(violation), _Details([cause], retry_after_seconds))
+    return _ENCODE(_Review(_Response(uid, allowed=False, status=status)))
 
 
 def build_patched(uid: str, changes: Iterable[Change | Gate | Entry], resource: Resource) -> bytes:

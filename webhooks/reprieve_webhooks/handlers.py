@@ -1,6 +1,5 @@
 """What a review means: the request, the facts that its rules need, and their verdict as an answer. No HTTP here."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -39,8 +38,6 @@ class Answer:
 
 
 ALLOWED, DENIED, PATCHED, WARNED, SKIPPED = "allowed", "denied", "patched", "warned", "skipped"
-
-Handler = Callable[[Request, FactsSource], Awaitable[Answer | Malformed]]
 
 
 async def mutate(request: Request, source: FactsSource) -> Answer | Malformed:

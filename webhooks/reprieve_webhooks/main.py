@@ -26,6 +26,7 @@ from reprieve_runtime.settings import load, refuse
 
 from . import listener
 from .cache import ClusterFacts
+from .guard.handler import Guard
 from .metrics import Metrics
 from .server import Webhooks
 from .settings import Settings
@@ -71,6 +72,12 @@ class _Program:
             show_policy=self.metrics.show_policy,
             count_gang_lookup=self.metrics.count_gang_lookup,
         )
+        self.guard = Guard(
+            api,
+            self.facts,
+            operator=f"system:serviceaccount:{settings.namespace}:{settings.operator_account}",
+            timeout_seconds=settings.lookup_timeout_seconds,
+        )
         self.certificates = _keeper(settings, names, api, self.serving, self.metrics)
         self.webhooks = Webhooks(
             self.facts,
@@ -78,6 +85,7 @@ class _Program:
             self,
             max_review_bytes=settings.max_review_bytes,
             read_timeout_seconds=settings.read_timeout_seconds,
+            guard=self.guard,
         )
         self.metrics.watch_ages(self.facts.ages)
         self.metrics.watch_expiry("serving", lambda: self.serving.expires_at)
@@ -102,6 +110,7 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
         async with asyncio.TaskGroup() as tasks:
             background = (
                 tasks.create_task(program.facts.run()),
+                tasks.create_task(program.guard.nominees.reflector.run()),
                 tasks.create_task(program.certificates.run(settings.certificate_check_seconds)),
                 tasks.create_task(_settle(program)),
             )

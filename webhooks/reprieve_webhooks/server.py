@@ -7,8 +7,9 @@ server a webhook that failed, and the `failurePolicy` of the configuration decid
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -17,14 +18,35 @@ from reprieve_runtime.api import ApiError
 
 from . import handlers, review
 from .bodies import Bodies, text_response
-from .handlers import FactsSource, Handler
+from .guard import review as guard_review
+from .guard.review import GuardRequest
+from .handlers import Answer, FactsSource
 from .metrics import Metrics
 from .reply import Reply
-from .review import Malformed, Request
+from .review import GroupVersionKind, Malformed, Request
 
 _LOG = logging.getLogger(__name__)
 
 Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Reviewed(Protocol):
+    """What every review says of itself."""
+
+    uid: str
+    kind: GroupVersionKind
+
+
+R = TypeVar("R", bound=Reviewed)
+Parse = Callable[[bytes], R | Malformed]
+Handle = Callable[[R], Awaitable[Answer | Malformed]]
+
+
+class GuardOfPods(Protocol):
+    """Rules on pods that somebody wants gone."""
+
+    async def answer(self, request: GuardRequest) -> Answer:
+        """Answer one review."""
 
 
 class Readiness(Protocol):
@@ -45,19 +67,22 @@ class Webhooks:
         *,
         max_review_bytes: int,
         read_timeout_seconds: float,
+        guard: GuardOfPods | None = None,
         further_routes: Mapping[tuple[str, str], Respond] = MappingProxyType({}),
     ) -> None:
         self._facts, self._metrics, self._readiness = facts, metrics, readiness
         self._bodies = Bodies("review", max_bytes=max_review_bytes, timeout_seconds=read_timeout_seconds)
         self.is_draining = False
         self._routes: dict[tuple[str, str], Respond] = {
-            ("POST", "/mutate"): self._reviewer("mutate", handlers.mutate),
-            ("POST", "/validate"): self._reviewer("validate", handlers.validate),
+            ("POST", "/mutate"): self._reviewer("mutate", self._parse, partial(handlers.mutate, source=facts)),
+            ("POST", "/validate"): self._reviewer("validate", self._parse, partial(handlers.validate, source=facts)),
             ("GET", "/healthz"): self._answer_health,
             ("GET", "/readyz"): self._answer_readiness,
             ("GET", "/metrics"): self._answer_metrics,
             **further_routes,
         }
+        if guard is not None:
+            self._routes["POST", "/guard"] = self._reviewer("guard", guard_review.parse, guard.answer)
 
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request."""
@@ -72,7 +97,10 @@ class Webhooks:
         is_known = any(path == request.path for _, path in self._routes)
         return (405, "method not allowed") if is_known else (404, "no such path")
 
-    def _reviewer(self, name: str, handle: Handler) -> Respond:
+    def _parse(self, body: bytes) -> Request | Malformed:
+        return review.parse(body, self._facts.template_kinds)
+
+    def _reviewer(self, name: str, parse: Parse[R], handle: Handle[R]) -> Respond:
         duration, bodies = self._metrics.duration_of(name), self._bodies
 
         async def respond(request: web.BaseRequest) -> web.StreamResponse:
@@ -80,15 +108,15 @@ class Webhooks:
             if isinstance(body, web.Response):
                 return body
             started = time.perf_counter()
-            answer = await self._answer(name, handle, body)
+            answer = await self._answer(name, parse, handle, body)
             duration.observe(time.perf_counter() - started)
             return answer
 
         return respond
 
-    async def _answer(self, name: str, handle: Handler, body: bytes) -> web.StreamResponse:
+    async def _answer(self, name: str, parse: Parse[R], handle: Handle[R], body: bytes) -> web.StreamResponse:
         try:
-            request = review.parse(body, self._facts.template_kinds)
+            request = parse(body)
         except Exception:  # noqa: BLE001 - as below, of a review whose uid is not known yet
             _LOG.exception("review not read", extra={"webhook": name})
             self._count(name, "unknown", "error")
@@ -96,7 +124,7 @@ class Webhooks:
         if isinstance(request, Malformed):
             return self._malformed(name, request)
         try:
-            answer = await handle(request, self._facts)
+            answer = await handle(request)
         except ApiError as error:
             extra = {"uid": request.uid, "webhook": name, "error": str(error)}
             _LOG.warning("review not answered: the API server could not be asked", extra=extra)
@@ -116,7 +144,7 @@ class Webhooks:
         self._count(name, "unknown", "malformed")
         return text_response(400, problem.detail)
 
-    def _failed(self, name: str, request: Request, status: int, why: str) -> web.Response:
+    def _failed(self, name: str, request: Reviewed, status: int, why: str) -> web.Response:
         # Only a kind with rules gets as far as failing: this label has few values.
         self._count(name, request.kind.kind, "error")
         return text_response(status, f"{why} at review {request.uid}; see the log")

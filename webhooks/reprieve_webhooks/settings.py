@@ -16,6 +16,9 @@ class Settings:
     namespace: str = setting("reprieve-system", help="Reprieve's own namespace: its Secret, ConfigMap and Service")
     policy_config_map: str = setting("reprieve-policy", help="ConfigMap with the cluster's policy; it may be absent")
     operator_lease: str = setting("reprieve-operator", help="Lease by which the operator shows that it is there")
+    operator_account: str = setting(
+        "reprieve-operator", help="ServiceAccount of the operator, whose deletions and evictions the guard lets pass"
+    )
     webhook_configuration: str = setting(
         "reprieve-webhooks", help="name of the mutating and of the validating configuration that get the CA"
     )

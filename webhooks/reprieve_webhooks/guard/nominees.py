@@ -1,0 +1,61 @@
+"""The pending pods that a scheduler has nominated to a node, watched: there are as many as preemptions are under way."""
+
+import asyncio
+
+from reprieve_policy import nominee
+from reprieve_policy.nominee import Nominee
+from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.paths import object_path
+from reprieve_runtime.reflector import Reflector
+
+from .objects import Victim
+
+PATIENCE_SECONDS = 0.3
+"""For a nomination that is on its way: where preemption is asynchronous it is written while the victim is deleted."""
+_VAIN = 3
+"""Times in a row that nothing came: it is not asynchronous, and each time its scheduling loop stood still meanwhile."""
+
+
+class Nominees:
+    """Finds whom a victim makes room for."""
+
+    def __init__(self, api: Api) -> None:
+        self._changed = asyncio.Event()
+        self._vain = 0
+        self.reflector: Reflector[Victim, Nominee] = Reflector(
+            api,
+            object_path("pods"),
+            Victim,
+            self._keep,
+            params={"fieldSelector": "status.nominatedNodeName!=,spec.nodeName="},
+        )
+
+    async def infer(self, node: str, victim_priority: int, *, may_wait: bool) -> Nominee | None:
+        """Return the preemptor, `None` where none is known; raises `ApiError` where that cannot be known."""
+        if not self.reflector.is_synced:
+            raise ApiError(0, "NotListed", "nominated pods are not listed yet")
+        found = self._infer(node, victim_priority)
+        if found is None and may_wait and self._vain < _VAIN:
+            found = await self._await(node, victim_priority)
+            self._vain = 0 if found else self._vain + 1
+        elif found is not None:
+            self._vain = 0
+        return found
+
+    def _infer(self, node: str, victim_priority: int) -> Nominee | None:
+        return nominee.infer(self.reflector.items.values(), node, victim_priority)
+
+    async def _await(self, node: str, victim_priority: int) -> Nominee | None:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while (found := self._infer(node, victim_priority)) is None:
+                    await self._changed.wait()
+        except TimeoutError:
+            return None
+        return found
+
+    def _keep(self, pod: Victim) -> Nominee:
+        # Whoever waits goes on once the watch has stored it.
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return Nominee(pod=pod, node=pod.status.nominatedNodeName, is_leaving=pod.is_leaving)

@@ -1,0 +1,95 @@
+# ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
+"""What the guard reads of pods, Jobs and evictions, beyond what rules read of them."""
+
+from dataclasses import dataclass, field, replace
+
+from reprieve_policy import eviction, keys, mark
+from reprieve_policy.eviction import Eviction
+from reprieve_policy.objects import ObjectMeta, PodView, Resource, Spec, annotations_of, labels_of, pod_views
+
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionedMeta(ObjectMeta):
+    """Metadata with what a precondition needs."""
+
+    resourceVersion: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VictimSpec(Spec):
+    """A pod's spec with its walltime."""
+
+    activeDeadlineSeconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodStatus:
+    """How far a pod is, and where a scheduler means to place it."""
+
+    phase: str = ""
+    startTime: str | None = None
+    nominatedNodeName: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim(Resource):
+    """A pod that somebody wants gone, or for which somebody wants others gone."""
+
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
+    spec: VictimSpec | None = None
+    status: PodStatus = field(default_factory=PodStatus)
+
+    @property
+    def view(self) -> PodView:
+        """What rules read; in a list, items don't say their kind."""
+        return next(pod_views(replace(self, kind="Pod")))
+
+    @property
+    def node(self) -> str:
+        """Where it runs; empty where it does not."""
+        return (self.spec.nodeName if self.spec else None) or ""
+
+    @property
+    def priority(self) -> int:
+        """What it is scheduled with."""
+        return (self.spec.priority if self.spec else None) or 0
+
+    @property
+    def is_leaving(self) -> bool:
+        """True for one that has ended, or is being deleted."""
+        return self.metadata.deletionTimestamp is not None or self.status.phase in _ENDED
+
+    @property
+    def state(self) -> Eviction | None:
+        """The soft eviction that it carries; one that cannot be read counts as none."""
+        text = annotations_of(self.metadata).get(keys.EVICTION)
+        return None if text is None else eviction.parse(text)
+
+    @property
+    def is_asked(self) -> bool:
+        """True where it carries a mark that the operator will take up."""
+        labels, annotations = labels_of(self.metadata), annotations_of(self.metadata)
+        if labels.get(keys.SOFT_EVICTION) == mark.MARKED:
+            return isinstance(mark.read(labels, annotations), mark.Mark)
+        return labels.get(keys.SOFT_EVICTION) == mark.REQUESTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Started:
+    startTime: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounded:
+    activeDeadlineSeconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Of a batch Job, its walltime."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: _Bounded = field(default_factory=_Bounded)
+    status: _Started = field(default_factory=_Started)

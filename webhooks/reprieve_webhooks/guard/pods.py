@@ -1,0 +1,77 @@
+"""The guard's calls: the pod that an eviction names, the walltime of its Job, a preemptor's other victims, and the mark."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from reprieve_policy import keys, walltime
+from reprieve_policy.objects import controller_of
+from reprieve_policy.verdict import Change
+from reprieve_policy.walltime import Walltime
+from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, Api, ApiError
+from reprieve_runtime.paths import object_path
+from reprieve_webhooks.extender.choices import Named
+from reprieve_webhooks.lookups import Lookups
+
+from .objects import Job, Victim
+
+_NOT_FOUND, _CONFLICT = 404, 409
+_MOST_VICTIMS = 500
+"""Looked at for one preemptor's: there are as many as evictions are under way."""
+
+
+class _List(msgspec.Struct, gc=False):
+    items: list[Victim] | None = None
+
+
+class Pods:
+    """Reads and marks pods; raises `ApiError`."""
+
+    def __init__(self, api: Api, *, timeout_seconds: float) -> None:
+        self._api, self._timeout_seconds = api, timeout_seconds
+        self._pods = Lookups(api, Victim, timeout_seconds=timeout_seconds, remembered_seconds=0.0)
+        self._jobs = Lookups(api, Job, timeout_seconds=timeout_seconds)
+
+    async def find(self, namespace: str, name: str) -> Victim | None:
+        """Return a pod as it is now, `None` where there is none."""
+        return await self._pods.find("pods", name, namespace)
+
+    async def job_walltime(self, pod: Victim, namespace: str) -> Walltime | None:
+        """Return the walltime of the Job that the pod belongs to."""
+        owner = controller_of(pod.metadata)
+        if owner is None or owner.kind != "Job" or not owner.apiVersion.startswith("batch/"):
+            return None
+        job = await self._jobs.find("jobs", owner.name, namespace)
+        if job is None or job.metadata.uid != owner.uid:
+            return None
+        return walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds)
+
+    async def victims(self) -> list[Victim]:
+        """Return the pods that are asked to go, as the API server's cache has them."""
+        params = {"labelSelector": keys.SOFT_EVICTION, "resourceVersion": "0", "limit": str(_MOST_VICTIMS)}
+        text = await self._api.request("GET", object_path("pods"), params=params, timeout_seconds=self._timeout_seconds)
+        return msgspec.json.decode(text, type=_List).items or []
+
+    async def mark(self, pod: Named, changes: Iterable[Change], version: str = "") -> bool:
+        """Write the mark to this very pod; `False` where it is not at this version any more, or is gone."""
+        metadata: dict[str, object] = {"uid": pod.uid}
+        if version:
+            metadata["resourceVersion"] = version
+        for change in changes:
+            metadata[change.field] = {change.key: change.value}
+        path = object_path("pods", pod.namespace, pod.name)
+        try:
+            await self._api.request(
+                "PATCH",
+                path,
+                params={"fieldManager": "reprieve-guard"},
+                body={"metadata": metadata},
+                content_type=MERGE_PATCH,
+                accept=METADATA_ONLY,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except ApiError as error:
+            if error.status not in (_NOT_FOUND, _CONFLICT):
+                raise
+            return False
+        return True
