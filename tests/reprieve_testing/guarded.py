@@ -1,0 +1,169 @@
+"""A cluster in which Reprieve is installed as a user would, seen from a scheduler that wants room: victims, preemptors, calls."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from mainjob import world
+from mainjob.world import Nodes, World
+from realcluster import build, install, lifecycle
+from realcluster.kubectl import Kubectl
+from realcluster.programs import OPERATOR, WEBHOOKS, Programs
+from realcluster.progress import Progress
+from realcluster.state import Cluster
+
+from .cluster import wait_for
+
+Json = Any
+SCHEDULER = "system:kube-scheduler"
+CPU = "example.com/slot"
+"""What victims and preemptors want: a node of these tests has as many as `Guarded.offer` gives it."""
+HINT = {"reprieve.dev/checkpoint-hint": "annotation:"}
+SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to delete or evict a pod, as the API server wrote it down."""
+
+    at: datetime
+    user: str
+    verb: str
+    name: str
+    code: int
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """The cluster, and what is done in it."""
+
+    cluster: Cluster
+    world: World
+
+    @cached_property
+    def kubectl(self) -> Kubectl:
+        return self.world.kubectl
+
+    def offer(self, node: str, slots: int) -> None:
+        """Give a node so much of what the pods of these tests want."""
+        patch = {"status": {"capacity": {CPU: str(slots)}, "allocatable": {CPU: str(slots)}}}
+        words = ("patch", "node", node, "--subresource=status", "--type=merge", "-p", json.dumps(patch))
+        self.kubectl.read(*words)
+
+    def set_policy(self, **data: str) -> None:
+        """Change some of the policy's settings."""
+        patch = json.dumps({"data": data})
+        self.kubectl.read("patch", "configmap", "reprieve-policy", "-n", "reprieve-system", "--type=merge", "-p", patch)
+
+    def create(self, namespace: str, *objects: Json) -> None:
+        """Create objects."""
+        items = {"apiVersion": "v1", "kind": "List", "items": objects}
+        self.kubectl.read("-n", namespace, "create", "-f", "-", stdin=json.dumps(items))
+
+    def pod(self, namespace: str, name: str) -> Json | None:
+        return self.kubectl.find("pod", name, "-n", namespace)
+
+    def until(self, what: str, namespace: str, name: str, holds: Any, seconds: float = SECONDS) -> Json:
+        """Wait until a pod is as `holds` says; return it."""
+
+        def find() -> Json | None:
+            pod = self.pod(namespace, name)
+            return pod if pod and holds(pod) else None
+
+        return wait_for(f"{name} {what}", find, seconds)
+
+    def running(self, namespace: str, *names: str) -> None:
+        for name in names:
+            self.until("runs", namespace, name, lambda pod: pod["status"].get("phase") == "Running")
+
+    def in_phase(self, namespace: str, name: str, *phases: str) -> Json:
+        """Wait until a pod's soft eviction is in one of these phases."""
+        return self.until(f"is {phases}", namespace, name, lambda pod: phase_of(pod) in phases)
+
+    def gone(self, namespace: str, name: str, seconds: float = SECONDS) -> None:
+        wait_for(f"{name} is gone", lambda: self.pod(namespace, name) is None, seconds)
+
+    def save(self, namespace: str, name: str) -> None:
+        """Answer the request that the pod's annotation carries, as its workload would."""
+        told = "reprieve.dev/checkpoint-request"
+        pod = self.until("is asked", namespace, name, lambda pod: told in pod["metadata"].get("annotations", {}))
+        asked = json.loads(pod["metadata"]["annotations"][told])
+        answer = json.dumps({"id": asked["id"], "state": "saved", "step": 7, "path": "/ckpt/7"})
+        self.kubectl.read("annotate", "pod", name, "-n", namespace, f"reprieve.dev/checkpoint-answer={answer}")
+
+    def calls(self, namespace: str, user: str = SCHEDULER, verb: str = "delete") -> list[Call]:
+        """Return the deletions (or, with `create`, evictions) that somebody asked for in a namespace, oldest first."""
+        return [call for call in self._calls(namespace) if call.user == user and call.verb == verb]
+
+    def _calls(self, namespace: str) -> Iterator[Call]:
+        for line in self.cluster.audit_log.read_text().splitlines():
+            entry = json.loads(line)
+            about = entry.get("objectRef", {})
+            is_done = entry["stage"] == "ResponseComplete" and about.get("namespace") == namespace
+            if is_done and about["resource"] == "pods" and about.get("subresource", "eviction") == "eviction":
+                at = datetime.fromisoformat(entry["requestReceivedTimestamp"])
+                code = entry["responseStatus"]["code"]
+                yield Call(at, entry["user"]["username"], entry["verb"], about.get("name", ""), code)
+
+    @contextmanager
+    def namespace(self, name: str) -> Iterator[str]:
+        """Make a namespace for the block."""
+        self.kubectl.read("create", "namespace", name)
+        # The controller-manager makes it too, a moment later: no pod is admitted without.
+        self.kubectl.run("create", "serviceaccount", "default", "-n", name)
+        try:
+            yield name
+        finally:
+            self.kubectl.read("delete", "namespace", name, "--wait=false")
+            self.kubectl.run("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force")
+            wait_for("no pods", lambda: not self.kubectl.get("pods", "-n", name)["items"], SECONDS)
+
+
+def phase_of(pod: Json) -> str:
+    """Return the phase that a pod's state says."""
+    text = pod["metadata"].get("annotations", {}).get("reprieve.dev/eviction", "{}")
+    return str(json.loads(text).get("phase", ""))
+
+
+def a_pod(name: str, *, slots: int = 0, priority_class: str = "", node: str = "", **metadata: Json) -> Json:
+    """Return a pod that wants room on a simulated node."""
+    wants = {CPU: str(slots)} if slots else {}
+    spec: Json = {
+        "containers": [{"name": "main", "image": "none", "resources": {"requests": wants, "limits": wants}}],
+        "terminationGracePeriodSeconds": 1,
+        "tolerations": [{"operator": "Exists"}],
+    }
+    if priority_class:
+        spec["priorityClassName"] = priority_class
+    if node:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def a_priority_class(name: str, value: int, **annotations: str) -> Json:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name, "annotations": annotations},
+        "value": value,
+    }
+
+
+@contextmanager
+def guarded_cluster(name: str, **settings: Json) -> Iterator[Guarded]:
+    """Make a cluster with Reprieve in it for the block."""
+    try:
+        cluster = lifecycle.up(name, {"kwok_nodes": 2, **settings}, None, Progress())
+        kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
+        here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
+        place = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), Nodes.LOCAL, cluster.audit_log)
+        install.install(kubectl, install.DEMO, cluster.port("webhooks"))
+        for program in (WEBHOOKS, OPERATOR):
+            place.start(program)
+        yield Guarded(cluster, place)
+    finally:
+        lifecycle.down(name, keep_logs=False, progress=Progress())
