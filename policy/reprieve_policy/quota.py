@@ -23,6 +23,8 @@ _MAX_ENTRIES = 1000
 Amounts = Mapping[str, int]
 """Nanos by resource."""
 Key = tuple[str, str]
+Shape = Mapping[Key, tuple[str, ...]]
+"""Of each quota, whose pods use it unasked: what decides who uses which. It changes less often than amounts do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,11 @@ class Quotas:
         self._by_user: dict[str, dict[Key, Quota]] = {}
         for quota in quotas:
             self.put(quota)
+
+    @property
+    def shape(self) -> Shape:
+        """Return which quotas there are, and for whom."""
+        return {key: quota.namespaces for key, quota in self._by_key.items()}
 
     def put(self, quota: Quota) -> None:
         """Add a quota, or what it has become."""

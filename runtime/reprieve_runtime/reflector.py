@@ -24,7 +24,7 @@ _LAST_RETRY_SECONDS = 15.0
 _GONE = 410
 _NOT_FOUND = 404
 _PAGE = 20
-"""Objects asked for at once: each may be as large as 1.5 MB, and a page is in memory whole."""
+"""Objects asked for at once, unless many are expected: each may be as large as 1.5 MB, and a page is in memory whole."""
 
 
 class HasMetadata(Protocol):
@@ -53,6 +53,7 @@ class Reflector(Generic[K, V]):
         forget: Callable[[Key], None] = lambda _: None,
         params: Params | None = None,
         absent_retry_seconds: float | None = None,
+        page: int = _PAGE,
     ) -> None:
         """Where `absent_retry_seconds` is set, a collection that is not served is empty, and looked for so often."""
         self._api = api
@@ -62,6 +63,7 @@ class Reflector(Generic[K, V]):
         self._forget = forget
         self._params = params
         self._absent_retry_seconds = absent_retry_seconds
+        self._page = page
         self._synced = asyncio.Event()
         self._items: dict[Key, V] = {}
         self._heard_at = -math.inf
@@ -120,7 +122,7 @@ class Reflector(Generic[K, V]):
     async def _list(self) -> str:
         fresh: dict[Key, V] = {}
         version = ""
-        pages = self._api.pages(self._path, self._decode_as, params=self._params, limit=_PAGE)
+        pages = self._api.pages(self._path, self._decode_as, params=self._params, limit=self._page)
         async for items, page_version in pages:
             version = page_version
             fresh.update((_key(item), self._keep(item)) for item in items)

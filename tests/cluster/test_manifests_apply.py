@@ -11,7 +11,11 @@ from reprieve_testing.cluster import ClusterHandle
 
 pytestmark = pytest.mark.cluster
 
-OVERLAYS = [pytest.param(path, id=path.name) for path in (install.BASE, install.LOCAL, install.DEMO)]
+SECOND_SCHEDULER = install.MANIFESTS / "scheduler" / "second"
+EXTENDER = install.MANIFESTS / "overlays" / "extender"
+OVERLAYS = [
+    pytest.param(path, id=path.name) for path in (install.BASE, install.LOCAL, install.DEMO, EXTENDER, SECOND_SCHEDULER)
+]
 PORT = 23456
 NOT_LOCAL = {"Deployment", "PodDisruptionBudget", "Service"}
 

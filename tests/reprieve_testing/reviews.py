@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import IPv4Address
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -25,7 +26,7 @@ from reprieve_policy.traits import Traits
 from reprieve_webhooks import listener
 from reprieve_webhooks.metrics import Metrics
 from reprieve_webhooks.review import Request
-from reprieve_webhooks.server import Webhooks
+from reprieve_webhooks.server import Respond, Webhooks
 
 LOOPBACK = ServingNames((), (IPv4Address("127.0.0.1"),))
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
@@ -159,7 +160,11 @@ def trusting(ca: Credential) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def running_server(
-    facts: Facts | None = None, *, max_review_bytes: int = 1024 * 1024, read_timeout_seconds: float = 5.0
+    facts: Facts | None = None,
+    *,
+    max_review_bytes: int = 1024 * 1024,
+    read_timeout_seconds: float = 5.0,
+    further_routes: Mapping[tuple[str, str], Respond] = MappingProxyType({}),
 ) -> AsyncIterator[RunningServer]:
     """Run the real server over TLS on a free port of loopback."""
     source, readiness, serving = FixedFacts(facts or Facts()), FixedReadiness(), ServingContext()
@@ -168,7 +173,12 @@ async def running_server(
     credential = issue.issue_serving(ca, LOOPBACK, now)
     serving.load(credential.certificate_pem, credential.key_pem)
     webhooks = Webhooks(
-        source, Metrics(), readiness, max_review_bytes=max_review_bytes, read_timeout_seconds=read_timeout_seconds
+        source,
+        Metrics(),
+        readiness,
+        max_review_bytes=max_review_bytes,
+        read_timeout_seconds=read_timeout_seconds,
+        further_routes=further_routes,
     )
     port = await listener.listen(webhooks, serving.listener, address="127.0.0.1", port=0)
     url = f"https://127.0.0.1:{port.number}"

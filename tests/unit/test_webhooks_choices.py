@@ -6,14 +6,13 @@ from reprieve_webhooks.extender.choices import REMEMBERED_SECONDS, Choice, Named
 class Memory:
     """Remembered choices, and the hand that moves their clock."""
 
-    def __init__(self, most_nodes: int = 100) -> None:
+    def __init__(self, most: int = 100) -> None:
         self.now = 1000.0
-        self.choices = RememberedChoices(most_nodes=most_nodes, monotonic=lambda: self.now)
+        self.choices = RememberedChoices(most=most, monotonic=lambda: self.now)
 
-    def remember(self, preemptor: str, **victims: str) -> None:
-        """Take in an answer; each node's victims are the letters of a word."""
-        by = named(preemptor)
-        self.choices.remember(by, {node: Choice(by, node, tuple(map(named, word))) for node, word in victims.items()})
+    def remember(self, preemptor: str, node: str, victims: str) -> None:
+        """Take in an answer; the victims are the letters of a word."""
+        self.choices.remember(Choice(named(preemptor), node, tuple(map(named, victims))))
 
     def found(self, node: str, victim: str) -> tuple[str, str] | None:
         """Return whose set it is and who is in it."""
@@ -27,50 +26,51 @@ def named(uid: str) -> Named:
 
 def test_a_victim_is_found_with_its_whole_set_and_whose_it_is() -> None:
     memory = Memory()
-    memory.remember("p", one="ab", two="cd")
+    memory.remember("p", "one", "ab")
+    memory.remember("q", "two", "cd")
     assert memory.found("one", "b") == ("p", "ab")
-    assert memory.found("two", "c") == ("p", "cd")
+    assert memory.found("two", "c") == ("q", "cd")
 
 
 def test_a_pod_that_no_answer_named_has_no_set() -> None:
     memory = Memory()
     assert memory.found("one", "a") is None
-    memory.remember("p", one="ab")
+    memory.remember("p", "one", "ab")
     assert memory.found("one", "x") is None
     assert memory.found("two", "a") is None
 
 
 def test_of_two_preemptors_the_one_asked_last_counts_and_the_other_keeps_what_only_it_was_told() -> None:
     memory = Memory()
-    memory.remember("p", one="ab")
-    memory.remember("q", one="bc")
+    memory.remember("p", "one", "ab")
+    memory.remember("q", "one", "bc")
     assert memory.found("one", "b") == ("q", "bc")
     assert memory.found("one", "a") == ("p", "ab")
+    memory.remember("p", "one", "ab")
+    assert memory.found("one", "b") == ("p", "ab")
 
 
-def test_a_preemptor_asked_again_has_its_new_sets_only() -> None:
+def test_a_preemptor_asked_again_has_its_new_set_only() -> None:
     memory = Memory()
-    memory.remember("p", one="ab")
-    memory.remember("p", two="c")
+    memory.remember("p", "one", "ab")
+    memory.remember("p", "two", "c")
     assert memory.found("one", "a") is None
     assert memory.found("two", "c") == ("p", "c")
 
 
 def test_an_answer_is_forgotten_once_no_scheduler_comes_back_with_it() -> None:
     memory = Memory()
-    memory.remember("p", one="a")
+    memory.remember("p", "one", "a")
     memory.now += REMEMBERED_SECONDS - 1
     assert memory.found("one", "a") == ("p", "a")
     memory.now += 1
     assert memory.found("one", "a") is None
 
 
-def test_of_too_many_nodes_the_oldest_answers_go_and_the_latest_stays_however_large() -> None:
-    memory = Memory(most_nodes=3)
-    memory.remember("p", one="a", two="b")
-    memory.remember("q", one="c")
-    assert memory.found("two", "b") == ("p", "b")
-    memory.remember("r", one="d", two="e", three="f", four="g")
-    assert memory.found("two", "b") is None
-    assert memory.found("one", "c") is None
-    assert memory.found("four", "g") == ("r", "g")
+def test_of_too_many_the_oldest_go() -> None:
+    memory = Memory(most=2)
+    for preemptor, victim in ("pa", "qb", "rc"):
+        memory.remember(preemptor, "one", victim)
+    assert memory.found("one", "a") is None
+    assert memory.found("one", "b") == ("q", "b")
+    assert memory.found("one", "c") == ("r", "c")

@@ -77,14 +77,10 @@ def test_what_cannot_be_read_is_answered_in_one_sentence(body: bytes, says: str)
 
 
 def test_the_answer_is_as_go_reads_it() -> None:
-    rendered = wire.render([Answer("one", ("a", "b"), 1), Answer("two", ("c",), 0)])
-    assert json.loads(rendered) == {
-        "NodeNameToMetaVictims": {
-            "one": {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 1},
-            "two": {"Pods": [{"UID": "c"}], "NumPDBViolations": 0},
-        }
+    assert json.loads(wire.render(Answer("one", ("a", "b"), 1))) == {
+        "NodeNameToMetaVictims": {"one": {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 1}}
     }
 
 
 def test_no_node_is_an_answer() -> None:
-    assert wire.render([]) == b'{"NodeNameToMetaVictims":{}}'
+    assert wire.render(None) == b'{"NodeNameToMetaVictims":{}}'

@@ -107,6 +107,15 @@ class ClusterFacts:
             for reflector in self._reflectors().values():
                 tasks.create_task(reflector.run())
 
+    def known(self, namespace: str) -> Facts:
+        """Return what the watches know of a Namespace and of the cluster, without any question."""
+        return Facts(
+            settings=self._policy.current,
+            namespace=self._namespaces.items.get(("", namespace), _UNSAID),
+            priority_classes=self._by_name,
+            quotas=self._quotas.known,
+        )
+
     async def facts_for(self, request: Request, resource: Resource) -> Facts:
         """Return the facts for one review; `ApiError` where one had to be read and could not."""
         # Only what is missing is waited for: this runs in every review, and nearly always all is known.

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -25,7 +25,13 @@ from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.settings import load, refuse
 
 from . import listener
+from .bodies import Bodies
 from .cache import ClusterFacts
+from .extender.choices import RememberedChoices
+from .extender.metrics import ExtenderMetrics
+from .extender.route import Routes, routes
+from .extender.service import Extender
+from .extender.watches import WatchedStage
 from .guard.handler import Guard
 from .metrics import Metrics
 from .server import Webhooks
@@ -72,11 +78,14 @@ class _Program:
             show_policy=self.metrics.show_policy,
             count_gang_lookup=self.metrics.count_gang_lookup,
         )
+        self.choices = RememberedChoices()
+        self.stage = WatchedStage(api, self.facts) if settings.extender else None
         self.guard = Guard(
             api,
             self.facts,
             operator=f"system:serviceaccount:{settings.namespace}:{settings.operator_account}",
             timeout_seconds=settings.lookup_timeout_seconds,
+            choices=self.choices,
         )
         self.certificates = _keeper(settings, names, api, self.serving, self.metrics)
         self.webhooks = Webhooks(
@@ -86,9 +95,25 @@ class _Program:
             max_review_bytes=settings.max_review_bytes,
             read_timeout_seconds=settings.read_timeout_seconds,
             guard=self.guard,
+            further_routes={} if self.stage is None else self._extend(self.stage, settings),
         )
-        self.metrics.watch_ages(self.facts.ages)
+        self.metrics.watch_ages(self._ages)
         self.metrics.watch_expiry("serving", lambda: self.serving.expires_at)
+
+    def watches(self) -> Iterator[Coroutine[None, None, None]]:
+        """Yield what keeps the program's knowledge up to date, to be run."""
+        yield self.facts.run()
+        yield self.guard.nominees.reflector.run()
+        if self.stage is not None:
+            yield self.stage.run()
+
+    def _extend(self, stage: WatchedStage, settings: Settings) -> Routes:
+        seconds, metrics = settings.extender_timeout_seconds, ExtenderMetrics(self.metrics.registry)
+        bodies = Bodies("call", max_bytes=settings.max_extender_bytes, timeout_seconds=seconds)
+        return routes(Extender(stage, self.choices, metrics, timeout_seconds=seconds), bodies)
+
+    def _ages(self) -> Mapping[str, float]:
+        return {**self.facts.ages(), **({} if self.stage is None else self.stage.ages())}
 
     def missing(self) -> tuple[str, ...]:
         """Return what a right answer still waits for."""
@@ -109,8 +134,7 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
         )
         async with asyncio.TaskGroup() as tasks:
             background = (
-                tasks.create_task(program.facts.run()),
-                tasks.create_task(program.guard.nominees.reflector.run()),
+                *map(tasks.create_task, program.watches()),
                 tasks.create_task(program.certificates.run(settings.certificate_check_seconds)),
                 tasks.create_task(_settle(program)),
             )

@@ -23,43 +23,43 @@ class Metrics:
     def __init__(self) -> None:
         # A second series for each counter, to say when it began, is of use to nobody here.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # its author gave it no types
-        self._registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self._registry)
+            collector(registry=self.registry)
         reviews = Counter(
             "reprieve_admission_reviews_total",
             "Reviews answered, by webhook (mutate, validate), kind and outcome.",
             ("webhook", "kind", "outcome"),
-            registry=self._registry,
+            registry=self.registry,
         )
         duration = Histogram(
             "reprieve_admission_duration_seconds",
             "From the last byte of a review to its answer.",
             ("webhook",),
             buckets=_BUCKETS,
-            registry=self._registry,
+            registry=self.registry,
         )
         policy_errors = Counter(
             "reprieve_policy_config_errors_total",
             "Policy ConfigMaps that could not be read; the last good one stayed in force.",
-            registry=self._registry,
+            registry=self.registry,
         )
         policy_is_good = Gauge(
             "reprieve_policy_is_good",
             "0 while the ConfigMap cannot be read and the last good one holds.",
-            registry=self._registry,
+            registry=self.registry,
         )
         policy_is_good.set(1)
         certificate_errors = Counter(
             "reprieve_certificate_errors_total",
             "Passes over the certificates that failed; the last good ones stayed in force.",
-            registry=self._registry,
+            registry=self.registry,
         )
         gang_lookups = Counter(
             "reprieve_gang_lookups_total",
             "Living members of gangs asked for, by what was found (member, nobody, unknown).",
             ("outcome",),
-            registry=self._registry,
+            registry=self.registry,
         )
         self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(outcome).inc()
         self.review_counter: Callable[[str, str, str], Counter] = cache(reviews.labels)
@@ -76,20 +76,20 @@ class Metrics:
 
     def watch_ages(self, ages: Callable[[], Mapping[str, float]]) -> None:
         """Show how old the facts of each collection may be."""
-        self._registry.register(_Ages(ages))
+        self.registry.register(_Ages(ages))
 
     def watch_expiry(self, certificate: str, expires_at: Callable[[], datetime | None]) -> None:
         """Show when a certificate ends; 0 while there is none."""
         gauge = Gauge(
             f"reprieve_{certificate}_certificate_expiry_timestamp_seconds",
             f"When the {certificate} certificate ends, in seconds since the epoch.",
-            registry=self._registry,
+            registry=self.registry,
         )
         gauge.set_function(lambda: until.timestamp() if (until := expires_at()) else 0.0)
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
 
 class _Ages(Collector):

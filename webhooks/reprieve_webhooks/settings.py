@@ -34,6 +34,15 @@ class Settings:
         8 * 1024 * 1024, help="largest review that is read; an update holds two objects [B]"
     )
     read_timeout_seconds: float = setting(5.0, help="for a client to send its review [s]")
+    extender: bool = setting(
+        False, help="answer kube-scheduler's extender API at /scheduler/preempt; watches pods, nodes and their budgets"
+    )
+    extender_timeout_seconds: float = setting(
+        4.0, help="for one call of a scheduler; less than its `httpTimeout`, 5 s unless it is told otherwise [s]"
+    )
+    max_extender_bytes: int = setting(
+        32 * 1024 * 1024, help="largest call of a scheduler that is read: uids of 5,000 nodes with 110 pods each [B]"
+    )
     lookup_timeout_seconds: float = setting(
         1.0, help="for one object that is asked for because no watch has it yet [s]"
     )

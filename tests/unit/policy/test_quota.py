@@ -70,6 +70,15 @@ def test_a_quota_that_changed_is_found_as_it_is_now() -> None:
     assert quotas.find({}, "before") is None
 
 
+def test_which_quotas_there_are_for_whom_does_not_change_with_what_they_have_used() -> None:
+    quotas = Quotas([a_quota("shared", "admin", "team")])
+    before = quotas.shape
+    quotas.put(replace(a_quota("shared", "admin", "team"), used={"cpu": 1}))
+    assert quotas.shape == before
+    quotas.put(a_quota("shared", "admin", "team", "other"))
+    assert quotas.shape != before
+
+
 def metadata(**annotations: str) -> ObjectMeta:
     by_key = {getattr(keys, name.upper()): text for name, text in annotations.items()}
     return ObjectMeta(name="gpu", namespace="team", annotations=by_key)

@@ -5,14 +5,14 @@ replica that was asked and no other. Where it is missing, victims are found out 
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 REMEMBERED_SECONDS = 600.0
 """A scheduler that is asked to come back in 30 s does so eleven times before it waits for an event: 330 s, and some more."""
-_MOST_NODES = 50_000
-"""Ten decisions about the largest cluster that Kubernetes supports; some 20 MB."""
+_MOST = 2000
+"""More than are ever under way at once; some 2 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,45 +41,38 @@ class LastChoices(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Remembered:
     at: float
-    by_node: Mapping[str, Choice]
+    choice: Choice
 
 
 class RememberedChoices:
-    """`LastChoices`, by preemptor: the latest answer for each, as long as it can matter."""
+    """`LastChoices`, one for each preemptor, as long as it can matter."""
 
-    def __init__(self, *, most_nodes: int = _MOST_NODES, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._most_nodes, self._monotonic = most_nodes, monotonic
-        self._answers: dict[str, _Answer] = {}
-        self._nodes = 0
+    def __init__(self, *, most: int = _MOST, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._monotonic = most, monotonic
+        self._by_preemptor: dict[str, _Remembered] = {}
 
-    def remember(self, preemptor: Named, choices: Mapping[str, Choice]) -> None:
-        """Take in what was just returned for a preemptor, by node; it replaces what it was told before."""
-        self._drop(preemptor.uid)
-        self._answers[preemptor.uid] = _Answer(self._monotonic(), choices)
-        self._nodes += len(choices)
+    def remember(self, choice: Choice) -> None:
+        """Take in what was just returned; it replaces what the same preemptor was told before."""
+        self._by_preemptor.pop(choice.preemptor.uid, None)
+        self._by_preemptor[choice.preemptor.uid] = _Remembered(self._monotonic(), choice)
         self._expire()
 
     def of(self, node: str, victim_uid: str) -> Choice | None:
         """Return the latest set of `node` that this victim is in; `None` where none is remembered."""
         self._expire()
-        for answer in reversed(self._answers.values()):
-            choice = answer.by_node.get(node)
-            if choice is not None and any(victim.uid == victim_uid for victim in choice.victims):
+        for remembered in reversed(self._by_preemptor.values()):
+            choice = remembered.choice
+            if choice.node == node and any(victim.uid == victim_uid for victim in choice.victims):
                 return choice
         return None
 
     def _expire(self) -> None:
-        """Forget what is old, and the oldest of what is too much; the latest answer stays, however large."""
+        """Forget what is old, and the oldest of what is too much."""
         oldest_allowed = self._monotonic() - REMEMBERED_SECONDS
-        while self._answers:
-            uid, answer = next(iter(self._answers.items()))
-            is_too_much = self._nodes > self._most_nodes and len(self._answers) > 1
-            if answer.at > oldest_allowed and not is_too_much:
+        while self._by_preemptor:
+            uid, oldest = next(iter(self._by_preemptor.items()))
+            if oldest.at > oldest_allowed and len(self._by_preemptor) <= self._most:
                 return
-            self._drop(uid)
-
-    def _drop(self, uid: str) -> None:
-        dropped = self._answers.pop(uid, None)
-        self._nodes -= 0 if dropped is None else len(dropped.by_node)
+            del self._by_preemptor[uid]

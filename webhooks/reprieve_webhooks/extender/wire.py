@@ -7,7 +7,7 @@ Of pods only uids are read. Whoever reaches the port may post any pod: what it s
 one that our own watch has under this uid.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -30,7 +30,7 @@ class Answer:
 
     node: str
     victim_uids: tuple[str, ...]
-    """The most important first: the scheduler weighs nodes by the first one."""
+    """The most important first."""
     violations: int
     """Of PodDisruptionBudgets."""
 
@@ -85,9 +85,9 @@ def parse(body: bytes) -> Asked | Malformed:
     return Asked(args.pod.metadata.uid, _proposed(args))
 
 
-def render(answers: Iterable[Answer]) -> bytes:
+def render(answer: Answer | None) -> bytes:
     """Return the result; a node that is not in it is not preempted on."""
-    return _ENCODE(_Result({answer.node: _meta_victims(answer) for answer in answers}))
+    return _ENCODE(_Result({} if answer is None else {answer.node: _meta_victims(answer)}))
 
 
 def _proposed(args: _Args) -> dict[str, frozenset[str]]:

@@ -1,0 +1,124 @@
+"""An unmodified kube-scheduler asks our extender, configured by the stanza as it is shipped: who is taken, and who is not."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from realcluster.programs import WEBHOOKS
+from reprieve_policy import keys
+from reprieve_testing.extended import Extended, a_pod, a_priority_class, extended
+
+pytestmark = pytest.mark.cluster
+
+LOW, MIDDLE, URGENT = "low", "middle", "urgent"
+TOLERANT = "tolerant"
+"""Tolerates everybody below 10,000, for ever; of the lowest priority, so that a scheduler by itself takes it first."""
+CLASSES = (
+    a_priority_class(TOLERANT, 500, minimum_preemptable_priority="10000", toleration_seconds="-1"),
+    a_priority_class(LOW, 1000),
+    a_priority_class(MIDDLE, 2000),
+    a_priority_class(URGENT, 5000),
+)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
+    with extended("test-extender", tmp_path_factory.mktemp("scheduler"), nodes=2) as made:
+        for priority_class in CLASSES:
+            made.cluster.kubectl.apply(priority_class)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def cleared(ours: Extended) -> Iterator[None]:
+    yield
+    ours.clear()
+
+
+def of_class(value: int) -> Any:
+    return {keys.PREEMPTION_CLASS: str(value)}
+
+
+def test_a_tolerating_pod_is_spared_and_another_of_its_node_taken(ours: Extended) -> None:
+    ours.run(a_pod("spared", TOLERANT, 4, node="kwok-0"), a_pod("taken", MIDDLE, 4, node="kwok-0"))
+    ours.run(a_pod("preemptor", URGENT, 4, node="kwok-0"))
+    assert ours.names() == {"spared", "preemptor"}
+
+
+def test_where_a_node_has_only_protected_pods_another_nodes_are_taken(ours: Extended) -> None:
+    ours.run(a_pod("spared", TOLERANT, 8, node="kwok-0"), a_pod("taken", MIDDLE, 8, node="kwok-1"))
+    ours.run(a_pod("preemptor", URGENT, 8))
+    assert ours.names() == {"spared", "preemptor"}
+
+
+def test_a_preemptor_takes_lower_classes_only(ours: Extended) -> None:
+    ours.run(
+        a_pod("higher", LOW, 8, node="kwok-0", labels=of_class(6)),
+        a_pod("lower", MIDDLE, 8, node="kwok-1", labels=of_class(3)),
+    )
+    ours.run(a_pod("preemptor", URGENT, 8, labels=of_class(5)))
+    assert ours.names() == {"higher", "preemptor"}
+
+
+def test_where_everybody_is_protected_nobody_is_taken(ours: Extended) -> None:
+    before = ours.calls("nothing")
+    ours.run(a_pod("a", TOLERANT, 8, node="kwok-0"), a_pod("b", TOLERANT, 8, node="kwok-1"))
+    ours.cluster.create(a_pod("preemptor", URGENT, 8))
+    ours.wait_calls("nothing", before)
+    assert ours.names() == {"a", "b", "preemptor"}
+
+
+def test_whole_pods_are_understood_as_well_as_uids(ours: Extended) -> None:
+    ours.ask_the_extender(nodeCacheCapable=False)
+    try:
+        ours.run(a_pod("spared", TOLERANT, 4, node="kwok-0"), a_pod("taken", MIDDLE, 4, node="kwok-0"))
+        ours.run(a_pod("preemptor", URGENT, 4, node="kwok-0"))
+        assert ours.names() == {"spared", "preemptor"}
+    finally:
+        ours.ask_the_extender()
+
+
+def test_a_changed_toleration_counts_at_the_next_call(ours: Extended) -> None:
+    ours.cluster.kubectl.apply(a_priority_class("changing", 500))
+    ours.run(a_pod("a", "changing", 4, node="kwok-0"), a_pod("b", MIDDLE, 4, node="kwok-0"))
+    policy = {"minimum_preemptable_priority": "10000", "toleration_seconds": "-1"}
+    ours.cluster.kubectl.apply(a_priority_class("changing", 500, **policy))
+    ours.run(a_pod("preemptor", URGENT, 4, node="kwok-0"))
+    assert ours.names() == {"a", "preemptor"}
+
+
+def stop_webhooks(ours: Extended) -> None:
+    ours.programs.stop(WEBHOOKS, kill=True)
+
+
+def hang_webhooks(ours: Extended) -> None:
+    ours.signal_webhooks(signal.SIGSTOP)
+
+
+def ask_elsewhere(ours: Extended) -> None:
+    ours.ask_the_extender(preemptVerb="nowhere")
+
+
+def recover(ours: Extended) -> None:
+    if ours.programs.pid(WEBHOOKS) is None:
+        ours.programs.start(WEBHOOKS)
+    ours.signal_webhooks(signal.SIGCONT)
+    ours.programs.wait_until_ready(WEBHOOKS)
+    ours.ask_the_extender()
+
+
+@pytest.mark.parametrize("break_it", [stop_webhooks, hang_webhooks, ask_elsewhere])
+def test_without_an_answer_in_time_the_scheduler_chooses_by_itself(
+    ours: Extended, break_it: Callable[[Extended], None]
+) -> None:
+    ours.run(a_pod("taken", TOLERANT, 4, node="kwok-0"), a_pod("spared", MIDDLE, 4, node="kwok-0"))
+    break_it(ours)
+    try:
+        ours.run(a_pod("preemptor", URGENT, 4, node="kwok-0"))
+        assert ours.names() == {"spared", "preemptor"}
+    finally:
+        recover(ours)

@@ -1,0 +1,219 @@
+"""A scheduler's call to the real server: answered within bounds of size, number and time, or left to the scheduler."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
+from reprieve_testing.stages import FixedStage, a_call, a_preemptor, a_tenant
+from reprieve_testing.stub_api import until
+from reprieve_webhooks.bodies import Bodies
+from reprieve_webhooks.extender.choices import RememberedChoices
+from reprieve_webhooks.extender.metrics import FALLBACKS, ExtenderMetrics, Outcome
+from reprieve_webhooks.extender.route import PATH, routes
+from reprieve_webhooks.extender.service import Extender
+
+LIMIT = 100_000
+DEADLINE_SECONDS = 20.0
+JSON = {"Content-Type": "application/json"}
+
+
+@dataclass
+class Called:
+    """A server with an extender, and what it counts and remembers."""
+
+    server: RunningServer
+    stage: FixedStage
+    choices: RememberedChoices
+    extender: Extender
+    registry: CollectorRegistry
+
+    async def call(self, proposed: Mapping[str, Iterable[str]], uid: str = "p", *, whole: bool = False) -> Any:
+        status, text = await self.server.send(PATH, a_call(dict(proposed), uid, whole=whole))
+        assert status == 200, text
+        return json.loads(text)["NodeNameToMetaVictims"]
+
+    async def refused(self, body: bytes) -> tuple[int, str]:
+        status, text = await self.server.send(PATH, body)
+        assert status != 200
+        assert text.count("\n") == 1
+        return status, text
+
+    def counted(self, outcome: Outcome) -> float:
+        return self.value("reprieve_extender_calls_total", outcome=outcome)
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+@asynccontextmanager
+async def serving(
+    stage: FixedStage | None = None, *, timeout_seconds: float = 4.0, read_seconds: float = 4.0
+) -> AsyncIterator[Called]:
+    stage = stage or FixedStage([a_tenant("a", "one")])
+    registry, choices = CollectorRegistry(), RememberedChoices()
+    extender = Extender(stage, choices, ExtenderMetrics(registry), timeout_seconds=timeout_seconds)
+    bodies = Bodies("call", max_bytes=LIMIT, timeout_seconds=read_seconds)
+    async with running_server(further_routes=routes(extender, bodies)) as server:
+        yield Called(server, stage, choices, extender, registry)
+        # Whatever the test sent: a review is answered.
+        assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
+
+
+async def _send_half(server: RunningServer) -> int:
+    """Send the beginning of a call and no more; return the status."""
+
+    async def half() -> AsyncIterator[bytes]:
+        yield a_call({"one": "a"})[:10]
+        await asyncio.sleep(DEADLINE_SECONDS)
+
+    async with server.session.post(server.url + PATH, data=half(), headers=JSON) as reply:
+        return reply.status
+
+
+def victims(*uids: str, violations: int = 0) -> Any:
+    return {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["uids", "whole pods"])
+async def test_the_best_node_is_answered_with_its_victims_both_ways(whole: bool) -> None:  # noqa: FBT001
+    stage = FixedStage([a_tenant("a", "one", priority=5), a_tenant("b", "two", priority=3)])
+    async with serving(stage) as called:
+        assert await called.call({"one": "a", "two": "b"}, whole=whole) == {"two": victims("b")}
+        assert called.counted(Outcome.CHOSEN) == 1
+        assert called.value("reprieve_extender_candidates_sum") == 2
+
+
+async def test_other_victims_than_the_schedulers_own_are_answered() -> None:
+    protected = a_tenant("a", "one", cpu=4, is_non_preemptible=True)
+    async with serving(
+        FixedStage([protected, a_tenant("b", "one", cpu=4, priority=9)], [a_preemptor(cpu=4)])
+    ) as called:
+        assert await called.call({"one": "a"}) == {"one": victims("b")}
+
+
+async def test_where_nobody_may_be_taken_the_answer_is_no_node() -> None:
+    async with serving(FixedStage([a_tenant("a", "one", is_non_preemptible=True)])) as called:
+        assert await called.call({"one": "a"}) == {}
+        assert called.counted(Outcome.NOTHING) == 1
+        assert called.value("reprieve_extender_passed_over_total", obstacle="no-victims") == 1
+
+
+async def test_no_candidates_are_answered_with_no_node() -> None:
+    async with serving() as called:
+        assert await called.call({}) == {}
+
+
+async def test_the_guard_finds_what_was_answered() -> None:
+    async with serving() as called:
+        await called.call({"one": "a"})
+        choice = called.choices.of("one", "a")
+        assert choice is not None
+        assert (choice.preemptor.name, [victim.name for victim in choice.victims]) == ("pod-p", ["pod-a"])
+
+
+async def test_a_set_that_is_being_waited_for_is_still_found_when_nothing_more_is_answered() -> None:
+    async with serving() as called:
+        await called.call({"one": "a"})
+        called.stage.tenants[:] = [a_tenant("a", "one", is_going=True)]
+        assert await called.call({"one": "a"}) == {}
+        assert called.choices.of("one", "a") is not None
+
+
+async def test_while_the_watches_are_behind_the_scheduler_is_left_to_its_own_choice() -> None:
+    async with serving(FixedStage(is_behind=True)) as called:
+        status, _ = await called.refused(a_call({"one": "a"}))
+        assert status == 503
+        assert called.counted(Outcome.BEHIND) == 1
+
+
+async def test_while_pods_are_judged_by_a_policy_that_holds_no_more_so_it_is() -> None:
+    async with serving(FixedStage([a_tenant("a", "one")], is_settled=False)) as called:
+        status, _ = await called.refused(a_call({"one": "a"}))
+        assert status == 503
+
+
+async def test_a_watch_that_is_a_moment_behind_is_waited_for() -> None:
+    async with serving(FixedStage([a_tenant("a", "one")], looks_until_known=3)) as called:
+        assert await called.call({"one": "a"}) == {"one": victims("a")}
+
+
+async def test_a_pod_that_nobody_has_seen_takes_no_victims_whatever_it_says_of_itself() -> None:
+    async with serving() as called:
+        status, _ = await called.refused(a_call({"one": "a"}, "stranger"))
+        assert status == 503
+        assert called.counted(Outcome.BEHIND) == 1
+        assert called.choices.of("one", "a") is None
+
+
+async def test_a_node_with_victims_that_nobody_has_seen_is_passed_over() -> None:
+    async with serving() as called:
+        assert await called.call({"one": "a", "two": "x"}) == {"one": victims("a")}
+        status, _ = await called.refused(a_call({"two": "x"}))
+        assert status == 503
+
+
+async def test_what_was_not_looked_at_in_time_is_left_out() -> None:
+    async with serving(FixedStage([a_tenant("a", "one")]), timeout_seconds=0.0) as called:
+        status, _ = await called.refused(a_call({"one": "a"}))
+        assert status == 503
+        assert called.counted(Outcome.LATE) == 1
+
+
+async def test_a_fault_of_ours_is_answered_and_the_next_call_is_served(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(FixedStage([a_tenant("a", "one")], failure=ValueError("of a test"))) as called:
+        status, text = await called.refused(a_call({"one": "a"}))
+        assert (status, text) == (500, "internal error; see the log\n")
+        assert called.counted(Outcome.ERROR) == 1
+        assert "of a test" in caplog.text
+        called.stage.failure = None
+        assert await called.call({"one": "a"}) == {"one": victims("a")}
+
+
+DEEP = 14_000
+HOSTILE = {
+    "nothing": (b"", 400),
+    "half a call": (a_call({"one": "a"})[:30], 400),
+    "a review": (json.dumps(a_review(a_pod())).encode(), 400),
+    "arrays within arrays": (b"[" * 40_000, 400),
+    "objects within objects": (b'{"Pod":' * DEEP, 400),
+    "more than the limit": (b" " * (LIMIT + 1), 413),
+    "a uid of any length": (a_call({}, "u" * 40_000), 503),
+    "nodes without end": (a_call({f"n{index}": "" for index in range(2_000)}), 503),
+}
+
+
+@pytest.mark.parametrize(("body", "status"), HOSTILE.values(), ids=HOSTILE)
+async def test_hostile_bodies_are_answered_in_one_sentence(body: bytes, status: int) -> None:
+    async with serving(FixedStage([], [])) as called:
+        found, text = await called.refused(body)
+        assert found == status
+        assert len(text) < 300
+
+
+async def test_a_slow_call_is_cut_off_and_a_third_at_once_is_turned_away_before_its_body() -> None:
+    async with serving(read_seconds=1.0) as called:
+        slow = [asyncio.create_task(_send_half(called.server)) for _ in range(2)]
+        await until(lambda: called.extender._under_way == 2)
+        status, _ = await called.refused(a_call({"one": "a"}))
+        assert status == 503
+        assert called.counted(Outcome.BUSY) == 1
+        assert await asyncio.gather(*slow) == [408, 408]
+        assert await called.call({"one": "a"}) == {"one": victims("a")}
+
+
+async def test_only_posts_of_json_are_calls() -> None:
+    async with serving() as called:
+        assert (await called.server.get(PATH))[0] == 405
+        status, _ = await called.server.send(PATH, a_call({"one": "a"}), headers={"Content-Type": "text/plain"})
+        assert status == 415
+
+
+def test_every_outcome_but_an_answer_lets_the_scheduler_choose() -> None:
+    assert set(Outcome) - FALLBACKS == {Outcome.CHOSEN, Outcome.PARTIAL, Outcome.NOTHING}

@@ -1,0 +1,208 @@
+"""All pods that have room or wait for it, each judged by what is known of its Namespace, its classes, its group and its Job.
+
+A pod is judged when it comes or changes, and again when one of those does: for that its few fields are kept, packed, beside
+the tenant that they make.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from reprieve_policy.choosing import reading
+from reprieve_policy.choosing.objects import Container, Pod
+from reprieve_policy.choosing.scene import Preemptor, Tenant
+from reprieve_policy.facts import Facts
+from reprieve_policy.native_group import NativeGroup
+from reprieve_policy.objects import Resource, annotations_of, controller_of
+from reprieve_policy.quota import Shape
+from reprieve_policy.settings import PolicySettings
+from reprieve_policy.walltime import Walltime
+from reprieve_runtime.reflector import Key
+
+from .seating import Seating
+
+V = TypeVar("V")
+Link = tuple[str, str]
+"""What a pod depends on: `Job` and a uid, or a native group's namespace and name. No namespace has a capital letter."""
+
+_LONGEST_ANNOTATION = 4096
+"""Of those by which anything is decided. Without this, whoever may create pods fills our memory, 256 KB with each."""
+_JOB = "Job"
+_PACK, _UNPACK = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Pod).decode
+
+
+class _Basis(NamedTuple):
+    """What all pods are judged by; of each, its Namespace's policy beside it."""
+
+    settings: PolicySettings
+    priority_classes: Mapping[str, Resource]
+    quotas: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A pod as it was seen last, and what it was taken for."""
+
+    packed: bytes
+    taken_for: Tenant | Preemptor | None
+    links: tuple[Link, ...]
+    """Its Job and its native group, whatever is known of them."""
+
+
+class Roster:
+    """The pods, judged and seated."""
+
+    def __init__(self, seating: Seating, facts_of: Callable[[str], Facts], clock: Callable[[], datetime]) -> None:
+        """`facts_of` returns what is known of a Namespace and of the cluster now."""
+        self._seating, self._facts_of, self._clock = seating, facts_of, clock
+        self._basis: _Basis | None = None
+        self._facts: dict[str, Facts] = {}
+        """By Namespace, those that pods are judged by."""
+        self._pods: dict[Key, _Known] = {}
+        self._due: dict[Key, None] = {}
+        """To be judged again."""
+        self._linked: dict[Link, set[Key]] = {}
+        self._jobs: dict[Link, Walltime] = {}
+        self._groups: dict[Link, NativeGroup] = {}
+
+    @property
+    def is_settled(self) -> bool:
+        """True where every pod is judged by what is known now."""
+        self._notice()
+        return not self._due
+
+    def put(self, pod: Pod) -> None:
+        """Add a pod, or what it has become."""
+        key = (pod.metadata.namespace or "", pod.metadata.name or "")
+        pod = _trimmed(pod)
+        packed = _PACK(pod)
+        known = self._pods.get(key)
+        # Many changes of a pod, such as restarts of its containers, are of nothing that is read.
+        if known is None or known.packed != packed:
+            self._judge(key, pod, packed)
+
+    def drop(self, key: Key) -> None:
+        """Take a pod away."""
+        known = self._pods.pop(key, None)
+        self._due.pop(key, None)
+        if known is not None:
+            self._leave(key, known)
+
+    def put_job(self, uid: str, bound: Walltime | None) -> None:
+        """Take in how long a Job may run; `None`: for as long as it likes, or it is gone."""
+        self._put(self._jobs, (_JOB, uid), bound)
+
+    def put_group(self, key: Key, said: NativeGroup | None) -> None:
+        """Take in what a native group says; `None`: it is gone."""
+        self._put(self._groups, key, said)
+
+    def settle(self, most: int) -> None:
+        """Judge again, of the pods that a change concerns, so many."""
+        for key in list(islice(self._due, most)):
+            known = self._pods[key]
+            self._judge(key, _UNPACK(known.packed), known.packed)
+
+    def _put(self, known: dict[Link, V], link: Link, value: V | None) -> None:
+        if known.get(link) == value:
+            return
+        if value is None:
+            del known[link]
+        else:
+            known[link] = value
+        self._due.update(dict.fromkeys(self._linked.get(link, ())))
+
+    def _judge(self, key: Key, pod: Pod, packed: bytes) -> None:
+        before = self._pods.get(key)
+        if before is not None:
+            self._leave(key, before)
+        self._due.pop(key, None)
+        links = tuple(_links_of(pod))
+        taken_for = self._take(pod, links)
+        if isinstance(taken_for, Tenant):
+            self._seating.seat(taken_for)
+        elif taken_for is not None:
+            self._seating.queue(taken_for)
+        for link in links:
+            self._linked.setdefault(link, set()).add(key)
+        self._pods[key] = _Known(packed, taken_for, links)
+
+    def _leave(self, key: Key, known: _Known) -> None:
+        if isinstance(known.taken_for, Tenant):
+            self._seating.unseat(known.taken_for)
+        elif known.taken_for is not None:
+            self._seating.unqueue(known.taken_for)
+        for link in known.links:
+            same = self._linked[link]
+            same.discard(key)
+            if not same:
+                del self._linked[link]
+
+    def _take(self, pod: Pod, links: Sequence[Link]) -> Tenant | Preemptor | None:
+        facts = self._known_facts(pod.metadata.namespace or "")
+        native = next((self._groups[link] for link in links if link in self._groups), None)
+        if pod.has_room:
+            job = next((self._jobs[link] for link in links if link in self._jobs), None)
+            return reading.tenant_of(pod, facts, native=native, job=job, now=self._clock())
+        return reading.preemptor_of(pod, facts, native=native) if pod.wants_room else None
+
+    def _known_facts(self, namespace: str) -> Facts:
+        facts = self._facts.get(namespace)
+        if facts is None:
+            facts = self._facts[namespace] = self._facts_of(namespace)
+            self._basis = self._basis or _basis_of(facts)
+        return facts
+
+    def _notice(self) -> None:
+        """Find out whose pods were judged by what is known no more."""
+        basis = _basis_of(self._facts_of(""))
+        changed = {name for name, facts in self._facts.items() if self._facts_of(name).namespace != facts.namespace}
+        if basis != self._basis:
+            self._basis, changed = basis, set(self._facts)
+        for name in changed:
+            del self._facts[name]
+        if changed:
+            self._due.update(dict.fromkeys(key for key in self._pods if key[0] in changed))
+
+
+def _basis_of(facts: Facts) -> _Basis:
+    # Copies: what the facts hold changes as the cluster does.
+    return _Basis(facts.settings, dict(facts.priority_classes), facts.quotas.shape)
+
+
+def _links_of(pod: Pod) -> Iterator[Link]:
+    owner, group = controller_of(pod.metadata), pod.spec.schedulingGroup
+    if owner is not None and owner.kind == "Job":
+        yield _JOB, owner.uid
+    if group is not None and group.podGroupName:
+        yield pod.metadata.namespace or "", group.podGroupName
+
+
+def _trimmed(pod: Pod) -> Pod:
+    """Leave out what nothing is decided by, and may be of any size."""
+    annotations = annotations_of(pod.metadata)
+    kept = {key: text for key, text in annotations.items() if len(text) <= _LONGEST_ANNOTATION}
+    spec = replace(
+        pod.spec,
+        volumes=None,
+        containers=_bare(pod.spec.containers),
+        initContainers=_bare(pod.spec.initContainers),
+    )
+    return replace(pod, metadata=replace(pod.metadata, annotations=kept), spec=spec)
+
+
+def _bare(containers: Sequence[Container] | None) -> Sequence[Container] | None:
+    if containers is None:
+        return None
+    return [
+        Container(
+            name=found.name,
+            ports=[port for port in found.ports or () if port.hostPort],
+            resources=found.resources,
+            restartPolicy=found.restartPolicy,
+        )
+        for found in containers
+    ]

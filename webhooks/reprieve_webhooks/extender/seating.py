@@ -1,0 +1,158 @@
+"""Who has room where and who waits for it, kept as the scene that victims are chosen from.
+
+Each change costs what it concerns, a scene what has changed since the last one: neither grows with the cluster. A scene is
+never changed afterwards, so that a decision may take its time in a thread.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from reprieve_policy.choosing import reading
+from reprieve_policy.choosing.scene import Budget, Group, GroupKey, Preemptor, Room, Scene, Tenant
+from reprieve_policy.settings import PolicySettings
+from reprieve_runtime.reflector import Key
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Index(Generic[K, V]):
+    """Values by what they are found under, each under a name of its own."""
+
+    def __init__(self) -> None:
+        self._found: dict[K, dict[str, V]] = {}
+
+    def put(self, key: K, name: str, value: V) -> None:
+        self._found.setdefault(key, {})[name] = value
+
+    def drop(self, key: K, name: str) -> None:
+        same = self._found.get(key, {})
+        same.pop(name, None)
+        if not same:
+            self._found.pop(key, None)
+
+    def of(self, key: K) -> Mapping[str, V]:
+        return self._found.get(key, {})
+
+    def lists(self) -> dict[K, tuple[V, ...]]:
+        return {key: tuple(same.values()) for key, same in self._found.items()}
+
+
+class Seating:
+    """All pods by where they are, and the nodes and budgets."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Room] = {}
+        self._tenants: _Index[str, Tenant] = _Index()
+        self._nominees: _Index[str, Preemptor] = _Index()
+        self._members: _Index[GroupKey, Tenant] = _Index()
+        self._mates: _Index[GroupKey, Preemptor] = _Index()
+        self._waiting: dict[str, Preemptor] = {}
+        self._budgets: _Index[str, Budget] = _Index()
+        self._rooms: dict[str, Room] = {}
+        self._groups: dict[GroupKey, Group] = {}
+        self._budget_lists: Mapping[str, tuple[Budget, ...]] = {}
+        self._changed_nodes: set[str] = set()
+        self._changed_groups: set[GroupKey] = set()
+
+    def seat(self, tenant: Tenant) -> None:
+        """Add a pod that has room."""
+        self._tenants.put(tenant.node, tenant.uid, tenant)
+        self._changed_nodes.add(tenant.node)
+        if tenant.group is not None:
+            self._members.put(tenant.group, tenant.uid, tenant)
+            self._changed_groups.add(tenant.group)
+
+    def unseat(self, tenant: Tenant) -> None:
+        """Take away one that was seated."""
+        self._tenants.drop(tenant.node, tenant.uid)
+        self._changed_nodes.add(tenant.node)
+        if tenant.group is not None:
+            self._members.drop(tenant.group, tenant.uid)
+            self._changed_groups.add(tenant.group)
+
+    def queue(self, preemptor: Preemptor) -> None:
+        """Add a pod that waits for a node."""
+        uid = preemptor.guest.uid
+        self._waiting[uid] = preemptor
+        if preemptor.nominated_node is not None:
+            self._nominees.put(preemptor.nominated_node, uid, preemptor)
+            self._changed_nodes.add(preemptor.nominated_node)
+        if preemptor.group is not None:
+            self._mates.put(preemptor.group, uid, preemptor)
+
+    def unqueue(self, preemptor: Preemptor) -> None:
+        """Take away one that was queued."""
+        uid = preemptor.guest.uid
+        self._waiting.pop(uid, None)
+        if preemptor.nominated_node is not None:
+            self._nominees.drop(preemptor.nominated_node, uid)
+            self._changed_nodes.add(preemptor.nominated_node)
+        if preemptor.group is not None:
+            self._mates.drop(preemptor.group, uid)
+
+    def put_node(self, room: Room) -> None:
+        """Add a node, or what it has become; who is on it stays."""
+        self._nodes[room.name] = room
+        self._changed_nodes.add(room.name)
+
+    def drop_node(self, name: str) -> None:
+        """Take a node away."""
+        self._nodes.pop(name, None)
+        self._changed_nodes.add(name)
+
+    def put_budget(self, name: str, budget: Budget) -> None:
+        """Add a budget, or what it has become."""
+        self._budgets.put(budget.namespace, name, budget)
+        self._budget_lists = self._budgets.lists()
+
+    def drop_budget(self, key: Key) -> None:
+        """Take a budget away."""
+        self._budgets.drop(*key)
+        self._budget_lists = self._budgets.lists()
+
+    def knows(self, node: str, uids: Iterable[str]) -> bool:
+        """True where all these pods are on that node."""
+        here = self._tenants.of(node)
+        return node in self._nodes and all(uid in here for uid in uids)
+
+    def preemptor(self, uid: str) -> Preemptor | None:
+        """Return a pod that waits, with the rest of its gang; `None` where no such one does."""
+        found = self._waiting.get(uid)
+        if found is None or found.group is None:
+            return found
+        mates, placed = self._mates.of(found.group), self._members.of(found.group)
+        return reading.with_gang(found, mates.values(), len(placed))
+
+    def scene(self, now: datetime, settings: PolicySettings) -> Scene:
+        """Return all of it."""
+        for name in self._changed_nodes:
+            self._rebuild_room(name)
+        for key in self._changed_groups:
+            self._rebuild_group(key)
+        self._changed_nodes.clear()
+        self._changed_groups.clear()
+        return Scene(
+            now=now,
+            rooms=self._rooms.copy(),
+            groups=self._groups.copy(),
+            budgets=self._budget_lists,
+            settings=settings,
+        )
+
+    def _rebuild_room(self, name: str) -> None:
+        room = self._nodes.get(name)
+        if room is None:
+            self._rooms.pop(name, None)
+            return
+        nominees = tuple(preemptor.guest for preemptor in self._nominees.of(name).values())
+        self._rooms[name] = replace(room, tenants=tuple(self._tenants.of(name).values()), nominees=nominees)
+
+    def _rebuild_group(self, key: GroupKey) -> None:
+        members = self._members.of(key)
+        if members:
+            self._groups[key] = reading.group_of(key, members.values())
+        else:
+            self._groups.pop(key, None)

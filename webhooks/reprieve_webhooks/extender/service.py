@@ -1,0 +1,193 @@
+"""One call of a scheduler: what it asks, against what the watches know, to what `policy.choosing` decides, in bounded time.
+
+kube-scheduler weighs the nodes of an answer by criteria of its own, in which no cost and no gang counts. So the answer is
+one node, ours, or none. What cannot be known in time is not guessed: any status but 200 leaves the scheduler to its own choice.
+
+The decision runs in a thread, so that reviews are answered meanwhile, on a scene that no event changes.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+from reprieve_policy import choosing
+from reprieve_policy.choosing import Decision
+from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
+from reprieve_webhooks.review import Malformed
+
+from . import wire
+from .choices import Choice, Named, RememberedChoices
+from .metrics import ExtenderMetrics, Outcome
+from .wire import Answer, Asked
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_MOST_AT_ONCE = 2
+"""A scheduler makes one call at a time: two schedulers. Each call may hold a body as large as is allowed."""
+_PATIENCE_SECONDS = 0.5
+"""For a watch to see what the scheduler's own has seen already; milliseconds where all is well."""
+_PAUSE_SECONDS = 0.01
+_STATUS = {
+    Outcome.CHOSEN: 200,
+    Outcome.PARTIAL: 200,
+    Outcome.NOTHING: 200,
+    Outcome.MALFORMED: 400,
+    Outcome.ERROR: 500,
+}
+_UNAVAILABLE = 503
+_SENTENCES = {
+    Outcome.BUSY: "calls are under way; one scheduler makes one at a time",
+    Outcome.BEHIND: "the watches have not seen what this call is about",
+    Outcome.LATE: "nothing was found in time",
+    Outcome.ERROR: "internal error; see the log",
+}
+
+
+class Stage(Protocol):
+    """What the watches know; see `roster` and `watches`."""
+
+    @property
+    def is_behind(self) -> bool:
+        """True before the first complete lists, and once nothing was heard for too long."""
+
+    @property
+    def is_settled(self) -> bool:
+        """True where every pod is judged by the policy that holds now."""
+
+    def preemptor(self, uid: str) -> Preemptor | None:
+        """Return a pod that waits for a node; `None` where no watch has such a one."""
+
+    def knows(self, node: str, uids: Iterable[str]) -> bool:
+        """True where all these pods are seen on that node."""
+
+    def scene(self) -> Scene:
+        """Return all that is known, as it is now; no later event changes it."""
+
+
+class Said(NamedTuple):
+    """The answer to a call."""
+
+    outcome: Outcome
+    body: bytes
+
+    @property
+    def status(self) -> int:
+        """Of HTTP."""
+        return _STATUS.get(self.outcome, _UNAVAILABLE)
+
+
+@dataclass(slots=True)
+class _Deadline:
+    """A point in time, and whether work was left when it came."""
+
+    at: float
+    monotonic: Callable[[], float]
+    cut_short: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.monotonic() >= self.at
+
+    def within(self, nodes: Iterable[str]) -> Iterator[str]:
+        """Yield nodes for as long as there is time."""
+        for node in nodes:
+            if self.is_over:
+                self.cut_short = True
+                return
+            yield node
+
+
+class Extender:
+    """Answers calls."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        choices: RememberedChoices,
+        metrics: ExtenderMetrics,
+        *,
+        timeout_seconds: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stage, self._choices, self._metrics = stage, choices, metrics
+        self._timeout_seconds, self._monotonic = timeout_seconds, monotonic
+        self._under_way = 0
+
+    async def answer(self, read: Callable[[], Awaitable[bytes | T]]) -> Said | T:
+        """Answer one call, whose body `read` returns; what else that returns is passed on."""
+        # Before the body, which costs most: whoever has too many calls under way, or is not known here, waits for nothing.
+        if self._under_way >= _MOST_AT_ONCE:
+            return self._say(Outcome.BUSY)
+        if self._stage.is_behind:
+            return self._say(Outcome.BEHIND)
+        self._under_way += 1
+        try:
+            return await self._read_and_decide(read)
+        finally:
+            self._under_way -= 1
+
+    async def _read_and_decide(self, read: Callable[[], Awaitable[bytes | T]]) -> Said | T:
+        started = self._monotonic()
+        deadline = _Deadline(started + self._timeout_seconds, self._monotonic)
+        body = await read()
+        if not isinstance(body, bytes):
+            self._metrics.count_call(Outcome.MALFORMED)
+            return body
+        try:
+            said = await self._decide(body, deadline)
+        except Exception:  # noqa: BLE001 - whatever it was is our fault, and the process lives
+            _LOG.exception("call of a scheduler failed")
+            said = self._say(Outcome.ERROR)
+        self._metrics.observe_duration(self._monotonic() - started)
+        return said
+
+    async def _decide(self, body: bytes, deadline: "_Deadline") -> Said:
+        asked = await asyncio.to_thread(wire.parse, body)
+        if isinstance(asked, Malformed):
+            return self._say(Outcome.MALFORMED, asked.detail)
+        self._metrics.observe_candidates(len(asked.proposed))
+        nodes = await self._wait_known(asked, deadline)
+        preemptor = self._stage.preemptor(asked.preemptor_uid)
+        if preemptor is None or (asked.proposed and not nodes) or not self._stage.is_settled:
+            return self._say(Outcome.BEHIND)
+        decision = await asyncio.to_thread(choosing.decide, preemptor, self._stage.scene(), deadline.within(nodes))
+        return self._take(preemptor, decision, cut_short=deadline.cut_short)
+
+    async def _wait_known(self, asked: Asked, deadline: "_Deadline") -> list[str]:
+        """Wait a little for the watches; return the nodes on which they have all that the scheduler has."""
+        patience = _Deadline(min(self._monotonic() + _PATIENCE_SECONDS, deadline.at), self._monotonic)
+        unknown = dict(asked.proposed)
+        while True:
+            unknown = {node: uids for node, uids in unknown.items() if not self._stage.knows(node, uids)}
+            is_known = not unknown and self._stage.preemptor(asked.preemptor_uid) is not None
+            if (is_known and self._stage.is_settled) or patience.is_over:
+                return [node for node in asked.proposed if node not in unknown]
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _take(self, preemptor: Preemptor, decision: Decision, *, cut_short: bool) -> Said:
+        self._metrics.count_obstacles(Counter(decision.obstacles.values()))
+        best = decision.best
+        if best is None:
+            return self._say(Outcome.LATE) if cut_short else self._say(Outcome.NOTHING, _NO_NODE)
+        by = Named(preemptor.guest.uid, preemptor.namespace, preemptor.name)
+        self._choices.remember(Choice(by, best.node, tuple(map(_named, best.victims))))
+        answer = Answer(best.node, tuple(victim.uid for victim in best.victims), best.violations)
+        return self._say(Outcome.PARTIAL if cut_short else Outcome.CHOSEN, wire.render(answer))
+
+    def _say(self, outcome: Outcome, body: bytes | str = "") -> Said:
+        self._metrics.count_call(outcome)
+        text = body or _SENTENCES[outcome]
+        return Said(outcome, text.encode() if isinstance(text, str) else text)
+
+
+_NO_NODE = wire.render(None)
+
+
+def _named(tenant: Tenant) -> Named:
+    return Named(tenant.uid, tenant.namespace, tenant.name)
