@@ -81,6 +81,10 @@ bench-admission: setup binaries ## what the webhooks and the CEL overlay add to 
 bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, beside a bare program (VICTIMS=1000,10000 PODS=50000 NODES=1000)
 	@$(BIN)/python -m bench.victims $(if $(VICTIMS),--victims $(VICTIMS)) $(if $(PODS),--pods $(PODS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)
 
+.PHONY: bench-preemption
+bench-preemption: setup binaries ## one trace of jobs against each way to preempt (JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,guard)
+	@$(BIN)/python -m bench.preemption $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(ARGS)
+
 .PHONY: fuzz
 fuzz: setup ## hostile reviews and clients against the admission server (SEED=7 BUDGET=100000, or BUDGET=90s)
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(ONLY),--only $(ONLY))

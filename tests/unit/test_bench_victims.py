@@ -153,8 +153,8 @@ def test_a_victims_hint_goes_to_where_the_workloads_know_it_from_the_others() ->
 @pytest.mark.parametrize(("answer", "states"), [("saving", ["saving", "saved"]), ("saved", ["saved", "idle"])])
 def test_a_workload_answers_as_it_was_told_and_its_first_hint_is_remembered(answer: str, states: list[str]) -> None:
     workloads = Workloads(answer)
-    said = [workloads.answer("POST", "/here/pod-7", b'{"id":"7"}'), workloads.answer("GET", "/here/pod-7", b"")]
+    said = [workloads.answer("", "POST", "/here/pod-7", b'{"id":"7"}'), workloads.answer("", "GET", "/here/pod-7", b"")]
 
     assert [document["state"] for document in said] == states
-    assert list(workloads.answer("GET", "/heard/here", b"")) == ["pod-7"]
-    assert workloads.answer("GET", "/heard/here", b"") == {}
+    assert list(workloads.answer("", "GET", "/heard/here", b"")) == ["pod-7"]
+    assert workloads.answer("", "GET", "/heard/here", b"") == {}

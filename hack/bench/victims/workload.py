@@ -11,13 +11,16 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 HEARD = "/heard/"
 """`GET /heard/NAMESPACE` returns when each of the namespace's pods was first hinted, and forgets it."""
 ANSWERS = ("saving", "saved")
 _BACKLOG = 4096
 _SO_BINDTODEVICE = 25  # of Linux; Python's `socket` names it since 3.14
+
+Answer = Callable[[str, str, str, bytes], Mapping[str, object]]
+"""Of the pod at an address to a method, a path and a body."""
 
 
 class Workloads:
@@ -28,8 +31,8 @@ class Workloads:
         self._heard: dict[str, dict[str, float]] = {}
         self._ids: dict[str, str] = {}
 
-    def answer(self, method: str, path: str, body: bytes) -> Mapping[str, object]:
-        """Return the document of one answer."""
+    def answer(self, _address: str, method: str, path: str, body: bytes) -> Mapping[str, object]:
+        """Return the document of one answer; the path says which pod is asked."""
         if path.startswith(HEARD):
             return self._heard.pop(path.removeprefix(HEARD), {})
         namespace, _, name = path.removeprefix("/").partition("/")
@@ -46,8 +49,8 @@ class Workloads:
 class Exchange(asyncio.Protocol):
     """One request and its answer; the caller begins a new connection for each."""
 
-    def __init__(self, workloads: Workloads) -> None:
-        self._workloads = workloads
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
         self._received = b""
         self._transport: asyncio.Transport | None = None
 
@@ -63,7 +66,8 @@ class Exchange(asyncio.Protocol):
         if not end or len(body) < _content_length(head) or self._transport is None:
             return
         method, path, _ = head.split(b" ", 2)
-        said = json.dumps(self._workloads.answer(method.decode(), path.decode(), body)).encode()
+        address, _ = self._transport.get_extra_info("sockname")
+        said = json.dumps(self._answer(address, method.decode(), path.decode(), body)).encode()
         headers = (
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
         )
@@ -76,13 +80,18 @@ def _content_length(head: bytes) -> int:
     return next((int(value) for key, _, value in lines if key.lower() == b"content-length"), 0)
 
 
-async def _serve(answer: str) -> None:
+async def listen(answer: Answer) -> asyncio.Server:
+    """Return a server for all pods, on a port of its own choice."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, b"lo")
     listener.bind(("0.0.0.0", 0))  # noqa: S104 - of the loopback device
-    loop, workloads = asyncio.get_running_loop(), Workloads(answer)
-    server = await loop.create_server(lambda: Exchange(workloads), sock=listener, backlog=_BACKLOG)
-    print(listener.getsockname()[1], flush=True)
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: Exchange(answer), sock=listener, backlog=_BACKLOG)
+
+
+async def _serve(answer: str) -> None:
+    server = await listen(Workloads(answer).answer)
+    print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 

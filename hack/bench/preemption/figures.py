@@ -1,0 +1,243 @@
+"""From what became of each pod to what is printed. No I/O.
+
+Where a contender had several traces, their pods are counted together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from bench import figures
+from bench.victims.audit import Entry
+from bench.victims.figures import percentile
+
+from .ledger import Record
+from .run import End
+from .trace import KINDS, SIMULATED_SECONDS, Trace
+
+LATE_SECONDS = 0.1
+"""From so much on, the process that plays the workloads is part of what is measured."""
+_SCHEDULER = "system:kube-scheduler"
+_REFUSED = 400
+_HOUR = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One contender's turn at one trace."""
+
+    contender: str
+    seed: int
+    records: Sequence[Record]
+    wanted: Mapping[str, int]  # pods to be finished, by tier
+    seconds: float
+    horizon_seconds: float
+    late_seconds: float  # of the process that plays the workloads, p99
+    deletions: int  # of pods, by the scheduler, that were admitted
+    refusals: int  # and that were not
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One contender, over all its traces."""
+
+    contender: str
+    preemptors: int
+    placed: int  # of those
+    starts: Sequence[float]  # seconds from a preemptor's creation to its start, ascending, of those that were placed
+    urgent_starts: Sequence[float]  # the same of all pods that are urgent, whether they had to preempt or not
+    urgent_unplaced: int
+    victims: int
+    wasted: Mapping[str, float]  # pod-seconds of victims, by how they save
+    victims_by_kind: Mapping[str, int]
+    occupied: float  # pod-seconds on nodes, of all pods
+    wanted: int
+    finished: int
+    unplaced: Mapping[str, int] = field(default_factory=dict)  # pods that never started, by tier
+
+    @property
+    def victims_a_placement(self) -> float:
+        """Victims for each preemptor that was placed."""
+        return self.victims / self.placed if self.placed else math.nan
+
+    @property
+    def wasted_seconds(self) -> float:
+        """Pod-seconds that preemptions undid."""
+        return sum(self.wasted.values())
+
+
+def turn_of(
+    contender: str, trace: Trace, records: Sequence[Record], seconds: float, late: Sequence[float], log: Iterable[Entry]
+) -> Turn:
+    """Return a turn from what was seen and what the API server wrote down."""
+    asked = [entry for entry in log if (entry.user, entry.verb, entry.subresource) == (_SCHEDULER, "delete", "")]
+    wanted = Counter[str]()
+    for job in trace.jobs:
+        wanted[job.tier.name] += job.pods
+    return Turn(
+        contender=contender,
+        seed=trace.seed,
+        records=records,
+        wanted=dict(wanted),
+        seconds=seconds,
+        horizon_seconds=trace.horizon_seconds,
+        late_seconds=percentile(late, 0.99),
+        deletions=sum(entry.status < _REFUSED for entry in asked),
+        refusals=sum(entry.status >= _REFUSED for entry in asked),
+    )
+
+
+def is_victim(record: Record) -> bool:
+    """True for one that was deleted before its work was done."""
+    return record.terminated_at is not None and record.end != End.FINISHED.value
+
+
+def start_of(record: Record) -> float:
+    """Return the seconds from a pod's creation to its start, infinity where it never came to that."""
+    return math.inf if record.started_at is None else record.started_at - record.created_at
+
+
+def summarise(turns: Iterable[Turn]) -> list[Row]:
+    """Return a row for each contender, in the order in which they were first seen."""
+    by_contender: dict[str, list[Turn]] = {}
+    for turn in turns:
+        by_contender.setdefault(turn.contender, []).append(turn)
+    return [_row(contender, own) for contender, own in by_contender.items()]
+
+
+def _row(contender: str, turns: Sequence[Turn]) -> Row:
+    records = [record for turn in turns for record in turn.records]
+    preemptors = [start_of(record) for record in records if record.nominated_at is not None]
+    urgent = [start_of(record) for record in records if record.is_urgent]
+    victims = [record for record in records if is_victim(record)]
+    return Row(
+        contender=contender,
+        preemptors=len(preemptors),
+        placed=len(_finite(preemptors)),
+        starts=_finite(preemptors),
+        urgent_starts=_finite(urgent),
+        urgent_unplaced=len(urgent) - len(_finite(urgent)),
+        victims=len(victims),
+        wasted={kind: sum(each.wasted for each in victims if each.kind == kind) for kind in KINDS},
+        victims_by_kind={kind: sum(each.kind == kind for each in victims) for kind in KINDS},
+        occupied=sum(record.occupied for record in records),
+        wanted=sum(sum(turn.wanted.values()) for turn in turns),
+        finished=sum(record.end == End.FINISHED.value for record in records),
+        unplaced=_unplaced(turns),
+    )
+
+
+def _finite(values: Iterable[float]) -> list[float]:
+    return sorted(value for value in values if value < math.inf)
+
+
+def _unplaced(turns: Iterable[Turn]) -> dict[str, int]:
+    left = Counter[str]()
+    for turn in turns:
+        started = {(record.job, record.index, record.tier) for record in turn.records if record.started_at is not None}
+        left.update(turn.wanted)
+        left.subtract(tier for *_, tier in started)
+    return {tier: number for tier, number in left.items() if number}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the rows as text for a terminal."""
+    columns = (
+        *("preemptors", "placed", "start p50 s", "p90", "p99"),
+        *("victims", "a placement", "wasted pod-s", "a victim", "of all"),
+        "finished",
+    )
+    return figures.aligned([("contender", *columns), *(_cells(row) for row in rows)])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.contender,
+        f"{row.preemptors:,}",
+        f"{row.placed:,}",
+        *(_shown(percentile(row.starts, share)) for share in (0.5, 0.9, 0.99)),
+        f"{row.victims:,}",
+        _shown(row.victims_a_placement),
+        f"{row.wasted_seconds:,.0f}",
+        _shown(row.wasted_seconds / row.victims if row.victims else math.nan),
+        f"{row.wasted_seconds / row.occupied:.1%}" if row.occupied else "",
+        f"{row.finished / row.wanted:.1%}",
+    )
+
+
+def _shown(number: float) -> str:
+    return "" if math.isnan(number) else f"{number:.2f}"
+
+
+def sentences(rows: Sequence[Row], turns: Sequence[Turn]) -> list[str]:
+    """Return what no table has, one sentence each."""
+    return [
+        *(_waste_by_kind(row) for row in rows if row.victims),
+        *(_urgent(row) for row in rows if row.urgent_starts),
+        *(_left(row) for row in rows),
+        *(_asked(row.contender, turns) for row in rows),
+        f"a second stands for {SIMULATED_SECONDS}: a wasted pod-second is {SIMULATED_SECONDS / _HOUR:.3f} pod-hours of a cluster's life",
+    ]
+
+
+def _waste_by_kind(row: Row) -> str:
+    each = (
+        f"{row.wasted[kind] / number:.1f} ({kind}, {number:,})"
+        for kind, number in row.victims_by_kind.items()
+        if number
+    )
+    return f"{row.contender}: wasted pod-seconds a victim by how it saves: {', '.join(each)}"
+
+
+def _urgent(row: Row) -> str:
+    p50, p99 = (_shown(percentile(row.urgent_starts, share)) for share in (0.5, 0.99))
+    return f"{row.contender}: all urgent pods, preempting or not, start after {p50} s (p50), {p99} s (p99); {row.urgent_unplaced:,} never"
+
+
+def _left(row: Row) -> str:
+    if not row.unplaced:
+        return f"{row.contender}: every pod was placed"
+    each = ", ".join(f"{number:,} {tier}" for tier, number in row.unplaced.items())
+    return f"{row.contender}: {sum(row.unplaced.values()):,} of {row.wanted:,} pods were never placed: {each}"
+
+
+def _asked(contender: str, turns: Iterable[Turn]) -> str:
+    own = [turn for turn in turns if turn.contender == contender]
+    deletions, refusals = sum(turn.deletions for turn in own), sum(turn.refusals for turn in own)
+    return (
+        f"{contender}: the scheduler asked for {deletions + refusals:,} deletions, of which {refusals:,} were refused"
+    )
+
+
+def doubts(turns: Iterable[Turn]) -> list[str]:
+    """Return why a turn is not what it seems, one sentence each."""
+    found: list[str] = []
+    for turn in turns:
+        which = f"{turn.contender}, seed {turn.seed}"
+        failed = sum(record.end == End.FAILED.value for record in turn.records)
+        if turn.late_seconds > LATE_SECONDS:
+            found.append(
+                f"{which}: workloads were played late, by {turn.late_seconds:.2f} s (p99): the machine was busy"
+            )
+        if failed:
+            found.append(f"{which}: {failed:,} pods ended and nobody had deleted them")
+        if turn.seconds >= turn.horizon_seconds:
+            found.append(f"{which}: cut off after {turn.seconds:.0f} s, with work left")
+    return found
+
+
+def document(turns: Sequence[Turn], **more: object) -> dict[str, object]:
+    """Return everything as JSON: the printed rows, and each pod as it was seen, times to the millisecond."""
+    rows = [asdict(row) for row in summarise(turns)]
+    return {"rows": rows, "turns": [_rounded(asdict(turn)) for turn in turns], **more}
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,119 @@
+"""All pods of a run, as a watch tells of them, and what is known of each in the end. No I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .objects import JOB_INDEX, JOB_NAME
+from .run import Run
+from .trace import Trace
+
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One pod as it is reported; times are seconds after the first job could arrive."""
+
+    job: str
+    index: int
+    tier: str
+    kind: str
+    cpus: int
+    is_urgent: bool
+    created_at: float
+    nominated_at: float | None
+    started_at: float | None
+    hinted_at: float | None
+    terminated_at: float | None
+    ended_at: float | None
+    end: str | None
+    occupied: float
+    kept: float
+    wasted: float
+
+
+class Ledger:
+    """What became of each pod, by uid, and what is left to do of each place in a job."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._jobs = {job.name: job for job in trace.jobs}
+        self._left = {(job.name, index): job.seconds for job in trace.jobs for index in range(job.pods)}
+        self._runs: dict[str, Run] = {}
+        self._by_address: dict[str, Run] = {}
+        self._finished: set[tuple[str, int]] = set()
+
+    @property
+    def is_all_done(self) -> bool:
+        """True once every pod of every job has finished."""
+        return len(self._finished) == len(self._left)
+
+    def counts(self) -> str:
+        """Return how far the run is, for whoever waits."""
+        running = sum(run.started_at is not None and run.ended_at is None for run in self._runs.values())
+        victims = sum(run.terminated_at is not None for run in self._runs.values())
+        return f"{len(self._finished):,} of {len(self._left):,} finished, {running:,} run, {victims:,} victims"
+
+    def at(self, address: str) -> Run | None:
+        """Return the pod that has an address now."""
+        return self._by_address.get(address)
+
+    def see(self, event: str, pod: Mapping[str, Any], now: float) -> Run | None:
+        """Take note of what a watch says of a pod; return its run, None where it is none of the trace's."""
+        uid, labels = pod["metadata"]["uid"], pod["metadata"].get("labels", {})
+        run = self._runs.get(uid)
+        if run is None:
+            job = self._jobs.get(labels.get(JOB_NAME, ""))
+            if job is None:
+                return None
+            index = int(labels[JOB_INDEX])
+            left = self._left[job.name, index]
+            run = self._runs[uid] = Run(job, index, pod["metadata"]["name"], uid, created_at=now, left=left)
+        self._note(run, pod, now)
+        phase = pod["status"].get("phase")
+        if event == "DELETED" or phase in _ENDED:
+            self._close(run, now, succeeded=phase == "Succeeded")
+        return run
+
+    def records(self, began_at: float, now: float) -> Iterator[Record]:
+        """Yield what is known of each pod."""
+        for run in self._runs.values():
+            times = {
+                name: None if (at := getattr(run, name)) is None else at - began_at
+                for name in ("nominated_at", "started_at", "hinted_at", "terminated_at", "ended_at")
+            }
+            yield Record(
+                job=run.job.name,
+                index=run.index,
+                tier=run.job.tier.name,
+                kind=run.job.kind,
+                cpus=run.job.cpus,
+                is_urgent=run.job.tier.is_urgent,
+                created_at=run.created_at - began_at,
+                **times,
+                end=run.end.value if run.end else None,
+                occupied=run.occupied(now),
+                kept=run.kept(now),
+                wasted=run.wasted(now),
+            )
+
+    def _note(self, run: Run, pod: Mapping[str, Any], now: float) -> None:
+        status = pod["status"]
+        if status.get("nominatedNodeName") and run.nominated_at is None:
+            run.nominated_at = now
+        if status.get("phase") == "Running":
+            run.start(now)
+            self._by_address[status.get("podIP", "")] = run
+        if pod["metadata"].get("deletionTimestamp"):
+            run.terminate(now)
+
+    def _close(self, run: Run, now: float, *, succeeded: bool) -> None:
+        if run.ended_at is not None:
+            return
+        place = run.job.name, run.index
+        run.close(now, succeeded=succeeded)
+        self._left[place] -= run.kept(now)
+        if succeeded:
+            self._finished.add(place)

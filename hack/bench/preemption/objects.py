@@ -1,0 +1,147 @@
+"""The Kubernetes objects of a trace. No I/O.
+
+They say all that any contender could want to know. The stock scheduler reads none of Reprieve's keys, and its jobs carry them all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from reprieve_policy import keys
+
+from .trace import GRACE_SECONDS, TIERS, Job, Tier
+
+Document = dict[str, Any]
+
+NAMESPACE = "bench-preemption"
+HINT_PATH = "/checkpoint"
+JOB_NAME = "batch.kubernetes.io/job-name"
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+_SIGKILL_DELAY = "pod-delete.stage.kwok.x-k8s.io/delay"
+_BACKOFF_LIMIT = 1000
+
+POLICY = {
+    "checkpointTimeout": "10s",
+    "maxDeferral": "5s",
+    "gracePeriodCap": f"{GRACE_SECONDS}s",
+    "ceiling": "30s",
+    "nearCompletion": "5s",
+}
+"""Reprieve's defaults, a minute as a second."""
+
+
+def priority_class_name(tier: Tier) -> str:
+    """Return the name of a tier's PriorityClass."""
+    return f"bench-{tier.name}"
+
+
+def before_the_jobs() -> list[Document]:
+    """Return the namespace and the PriorityClasses."""
+    metadata = {"name": NAMESPACE, "annotations": {keys.ALLOWED_PREEMPTION_CLASSES: "0-9"}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    return [namespace, *(_priority_class(tier) for tier in TIERS)]
+
+
+def rights(user: str, resources: Sequence[str]) -> list[Document]:
+    """Return what lets a user read resources, each as `GROUP/RESOURCE`; nothing of none."""
+    if not resources:
+        return []
+    api_group = "rbac.authorization.k8s.io"
+    metadata = {"name": NAMESPACE}
+    pairs = [resource.split("/") for resource in resources]
+    rules = [{"apiGroups": [group], "resources": [name], "verbs": ["get", "list", "watch"]} for group, name in pairs]
+    role = {"apiVersion": f"{api_group}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}
+    binding = {
+        "apiVersion": f"{api_group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": api_group, "kind": "ClusterRole", "name": NAMESPACE},
+        "subjects": [{"apiGroup": api_group, "kind": "User", "name": user}],
+    }
+    return [role, binding]
+
+
+def _priority_class(tier: Tier) -> Document:
+    tolerates: dict[str, str] = {}
+    if tier.minimum_preemptable_priority is not None:
+        tolerates = {
+            keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY: str(tier.minimum_preemptable_priority),
+            keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS: str(tier.toleration_seconds),
+        }
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": priority_class_name(tier), "annotations": tolerates},
+        "value": tier.priority,
+    }
+
+
+def job(of: Job, port: int) -> Document:
+    """Return a Job whose pods are hinted at that port, where they take hints."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": of.name, "namespace": NAMESPACE},
+        "spec": {
+            "completions": of.pods,
+            "parallelism": of.pods,
+            "completionMode": "Indexed",
+            "backoffLimit": _BACKOFF_LIMIT,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {
+                "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+            },
+            "template": _template(of, port),
+        },
+    }
+
+
+def _template(of: Job, port: int) -> Document:
+    container: Document = {
+        "name": "main",
+        "image": "registry.example/team/trainer:v1",
+        "ports": [{"containerPort": port}],
+        "resources": {"requests": {"cpu": str(of.cpus)}},
+    }
+    return {
+        "metadata": {
+            "labels": {keys.PREEMPTION_CLASS: str(of.preemption_class)},
+            # kwok is the kubelet that sends SIGKILL at the end of the grace period; the pod may have ended before.
+            "annotations": {_SIGKILL_DELAY: f"{GRACE_SECONDS}s", **_says_of_checkpoints(of, port)},
+        },
+        "spec": {
+            "priorityClassName": priority_class_name(of.tier),
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+        },
+    }
+
+
+def _says_of_checkpoints(of: Job, port: int) -> dict[str, str]:
+    if of.checkpoints is None or not of.checkpoints.takes_hints:
+        return {keys.CHECKPOINT: "none"}
+    return {
+        keys.CHECKPOINT: "auto",
+        keys.CHECKPOINT_HINT: f"http://:{port}{HINT_PATH}",
+        keys.ESTIMATED_CHECKPOINT_TIME: f"{math.ceil(of.checkpoints.save_seconds)}s",
+    }
+
+
+def ended(uid: str, now: str, *, exit_code: int) -> Document:
+    """Return the patch of a pod's status with which its container has ended; `uid`: of this pod, not of one by its name."""
+    terminated = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed", "finishedAt": now}
+    status = {"name": "main", "image": "", "imageID": "", "ready": False, "restartCount": 0, "started": False}
+    reason = "PodFailed" if exit_code else "PodCompleted"
+    not_ready = {"status": "False", "reason": reason, "lastTransitionTime": now}
+    return {
+        "metadata": {"uid": uid},
+        "status": {
+            "phase": "Failed" if exit_code else "Succeeded",
+            "conditions": [{"type": kind, **not_ready} for kind in ("Ready", "ContainersReady")],
+            "containerStatuses": [{**status, "state": {"terminated": terminated}}],
+        },
+    }

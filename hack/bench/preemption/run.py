@@ -1,0 +1,138 @@
+"""One pod's life as its workload lives it: work, saves, signals, the end, and what is left of it. No I/O, no clock.
+
+Work that a checkpoint holds is kept; all other time on a node is wasted once the pod is preempted: what was done since the last
+checkpoint, and the time in which it saved instead of working. A checkpoint holds what was done when its save began.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .trace import GRACE_SECONDS, Job
+
+
+class Action(Enum):
+    """What a workload does next, unless something happens to it."""
+
+    SAVED = "saved"
+    EXIT = "exit"
+
+
+class End(Enum):
+    """How a pod's life was over; without one, it was not when the run was."""
+
+    FINISHED = "finished"
+    PREEMPTED = "preempted"
+    FAILED = "failed"  # nobody deleted it: the benchmark's own fault
+
+
+@dataclass
+class Run:
+    """One pod; times are seconds of the benchmark's clock."""
+
+    job: Job
+    index: int
+    name: str
+    uid: str
+    created_at: float
+    left: float  # seconds of work that no earlier pod in its place has kept
+    nominated_at: float | None = None
+    started_at: float | None = None
+    hinted_at: float | None = None
+    terminated_at: float | None = None
+    """When it was deleted, which is when it got SIGTERM."""
+    ended_at: float | None = None
+    end: End | None = None
+    _worked: float = 0.0
+    _noticed: float = 0.0  # work that was saved on demand
+    _working_since: float | None = field(default=None, repr=False)
+    _saving_since: float | None = field(default=None, repr=False)
+    _request: str | None = None
+    _is_exiting: bool = False
+
+    def start(self, now: float) -> None:
+        """Begin to work."""
+        if self.started_at is None:
+            self.started_at = self._working_since = now
+
+    def hint(self, request: str, now: float) -> None:
+        """Begin to save because it was asked to; the same request again is not another one."""
+        is_alive = self.started_at is not None and self.terminated_at is None and self.ended_at is None
+        if is_alive and self._request != request:
+            self._request = request
+            self.hinted_at = self.hinted_at or now
+            self._begin_to_save(now)
+
+    def says(self) -> str:
+        """Return what it answers, in the contract's words."""
+        if self._request is None:
+            return "idle"
+        return "saved" if self._saving_since is None else "saving"
+
+    def terminate(self, now: float) -> None:
+        """Get SIGTERM; who saves then goes on with a save that it is at."""
+        if self.terminated_at is None:
+            self.terminated_at = now
+            checkpoints, is_idle = self.job.checkpoints, self.started_at is None
+            if checkpoints is not None and checkpoints.on_sigterm and not is_idle and self.says() != "saved":
+                self._begin_to_save(now)
+
+    def next(self) -> tuple[float, Action] | None:
+        """Return what it does next, and when; `None`: nothing more by itself."""
+        if self.started_at is None or self._is_exiting or self.ended_at is not None:
+            return None
+        if self._saving_since is not None:
+            assert self.job.checkpoints is not None
+            saved_at = self._saving_since + self.job.checkpoints.save_seconds
+            # A save that takes longer than the grace is cut off by SIGKILL, which is the kubelet's business.
+            in_time = self.terminated_at is None or saved_at <= self.terminated_at + GRACE_SECONDS
+            return (saved_at, Action.SAVED) if in_time else None
+        if self.terminated_at is not None:
+            return self.terminated_at, Action.EXIT
+        assert self._working_since is not None
+        return self._working_since + self.left - self._worked, Action.EXIT
+
+    def save(self, now: float) -> None:
+        """Have saved what had been done when that began, and go on."""
+        if self._saving_since is not None:
+            self._noticed, self._saving_since, self._working_since = self._worked, None, now
+
+    def exit(self) -> int:
+        """Exit, with 0 where all its work is done; return the code."""
+        self._is_exiting = True
+        return 0 if self.terminated_at is None else 143
+
+    def close(self, now: float, *, succeeded: bool) -> None:
+        """Be over."""
+        if self.ended_at is None:
+            self._worked, self._working_since, self._saving_since = self._work_by(now), None, None
+            self.ended_at = now
+            unsuccessful = End.FAILED if self.terminated_at is None else End.PREEMPTED
+            self.end = End.FINISHED if succeeded else unsuccessful
+
+    def occupied(self, now: float) -> float:
+        """Return for how long it has been on a node."""
+        return 0.0 if self.started_at is None else (now if self.ended_at is None else self.ended_at) - self.started_at
+
+    def kept(self, now: float) -> float:
+        """Return how much of its work the next pod in its place need not do again."""
+        if self.end is End.FINISHED:
+            return self.left
+        checkpoints = self.job.checkpoints
+        if checkpoints is None:
+            return 0.0
+        in_time = math.floor(self._work_by(now) / checkpoints.interval_seconds) * checkpoints.interval_seconds
+        return max(in_time, self._noticed)
+
+    def wasted(self, now: float) -> float:
+        """Return for how long it was on a node to no avail."""
+        return max(0.0, self.occupied(now) - self.kept(now))
+
+    def _begin_to_save(self, now: float) -> None:
+        if self._saving_since is None:
+            self._worked, self._working_since, self._saving_since = self._work_by(now), None, now
+
+    def _work_by(self, now: float) -> float:
+        return self._worked + (0.0 if self._working_since is None else now - self._working_since)
