@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from . import checkpoint, keys, mark, reprieve
+from . import checkpoint, choosing, keys, mark, reprieve
+from .choosing import Refusal
 from .eviction import TIMED, Eviction, Ground, Phase
 from .facts import Facts
 from .life_table import TERMINAL
@@ -63,9 +64,8 @@ class Seeker:
     """Who wants it gone, as far as anybody knows."""
 
     door: Door
-    refusal: Violation | None = None
+    refusal: Refusal | None = None
     """Why the preemptor may not have this pod; `None` also where nobody knows who it is."""
-    refused_until: datetime | None = None
     is_busy: bool = False
     """Its victims on another node are not gone yet."""
     unheeded_seconds: float = 0.0
@@ -182,7 +182,8 @@ def _of_one_that_is_protected(sought: Sought, seeker: Seeker, facts: Facts, now:
     if protection is not None:
         return _refused(_PROTECTED[protection.ground], protection.until)
     if seeker.refusal is not None:
-        return _refused(seeker.refusal, seeker.refused_until)
+        path = _PATHS.get(seeker.refusal.ground, "metadata")
+        return _refused(Violation(path, Kind.FORBIDDEN, None, seeker.refusal.detail), None)
     if seeker.is_busy:
         return _refused(_BUSY, None)
     return None
@@ -226,6 +227,12 @@ _PROTECTED = {
         "spec.activeDeadlineSeconds", Kind.FORBIDDEN, None, "it is almost complete, and is let finish"
     ),
 }
+_PATHS = {
+    choosing.Ground.CLASS: label_path("", keys.PREEMPTION_CLASS),
+    choosing.Ground.TOLERATION: "spec.priorityClassName",
+    choosing.Ground.PRIORITY: annotation_path("", keys.PREEMPTION_PRIORITY_CLASS),
+}
+"""What of the pod a refusal is about; of the others, more than one field, or none of its own."""
 _BUSY = Violation(
     annotation_path("", keys.EVICTION), Kind.FORBIDDEN, None, "the preemptor's victims on another node are not gone yet"
 )

@@ -8,16 +8,14 @@ there while a deletion is being refused tells one from the other, too.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .objects import Resource
+from .choosing.objects import Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nominee:
     """A pending pod that a scheduler means to place on a node."""
 
-    pod: Resource
-    node: str
-    is_leaving: bool = False
+    pod: Pod
 
     @property
     def uid(self) -> str:
@@ -27,12 +25,17 @@ class Nominee:
     @property
     def priority(self) -> int:
         """What it is scheduled with."""
-        return (self.pod.spec.priority if self.pod.spec else None) or 0
+        return self.pod.spec.priority or 0
+
+    @property
+    def node(self) -> str:
+        """Where it is to be placed."""
+        return self.pod.status.nominatedNodeName or ""
 
 
 def infer(nominees: Iterable[Nominee], node: str, victim_priority: int) -> Nominee | None:
     """Return the pod that a victim on this node makes room for: of several the one of the highest priority, then the oldest."""
-    possible = (one for one in nominees if one.node == node and one.priority > victim_priority and not one.is_leaving)
+    possible = (one for one in nominees if one.node == node and one.priority > victim_priority and one.pod.wants_room)
     return min(possible, key=_rank, default=None)
 
 

@@ -50,6 +50,7 @@ CALLS = {
         *everywhere("pods", "get list"),
         # guard: nominees.py, pods.py
         *everywhere("pods", "watch patch"),
+        *everywhere("nodes", "get"),
         *everywhere("reprieve.dev/softevictions", "mark"),
         # reprieve_certs: the CA and its injection.
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),

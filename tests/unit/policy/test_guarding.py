@@ -1,19 +1,21 @@
 """What the guard answers to whoever wants a pod gone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pytest
 
-from reprieve_policy import guarding, keys
-from reprieve_policy.eviction import Eviction, Ground, Outcome, Phase
+from reprieve_policy import cause, choosing, guarding, keys, mark
+from reprieve_policy.choosing import Refusal
+from reprieve_policy.eviction import Cause, Eviction, Ground, Outcome, Phase, Source
 from reprieve_policy.facts import Facts
 from reprieve_policy.guarding import ALLOWED, Door, Ruling, Seeker, Sought
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.objects import pod_views
 from reprieve_policy.preemption_class import ClassSet
 from reprieve_policy.settings import PolicySettings
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Change, Kind, Violation
 from reprieve_policy.walltime import Walltime
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
 
@@ -22,7 +24,7 @@ PLAIN = a_pod().in_class(4)
 ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 PREEMPTED = Seeker(door=Door.PREEMPTION)
 EVICTED = Seeker(door=Door.EVICTION)
-TOLERATED = Violation("spec.priorityClassName", Kind.FORBIDDEN, None, "tolerates this preemptor")
+TOLERATED = Refusal(choosing.Ground.TOLERATION, "tolerates this preemptor")
 
 
 def in_phase(phase: Phase, *, ago: float = 0, left: float | None = None, **fields: object) -> Eviction:
@@ -118,10 +120,10 @@ CASES = {
         state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EVICTED, want="waits"
     ),
     # The preemptor.
-    "one that its preemptor may not have stays": Case(
-        seeker=replace(PREEMPTED, refusal=TOLERATED, refused_until=after(3600)), want="priority", until=after(3600)
+    "one that its preemptor may not have stays": Case(seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"),
+    "whatever it is about": Case(
+        seeker=replace(PREEMPTED, refusal=Refusal(choosing.Ground.QUOTA, "it uses another quota")), want="quota"
     ),
-    "for good, maybe": Case(seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"),
     "also one that wants no checkpoint": Case(
         pod=PLAIN, seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"
     ),
@@ -142,6 +144,7 @@ WORDS = {
     "class": "metadata.labels[reprieve.dev/preemption-class]: Forbidden: nobody may preempt this pod",
     "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:0",
     "priority": "spec.priorityClassName: Forbidden: tolerates this preemptor",
+    "quota": "metadata: Forbidden: it uses another quota",
     "busy": "metadata.annotations[reprieve.dev/eviction]: Forbidden: the preemptor's victims on another node are not gone",
 }
 
@@ -229,3 +232,67 @@ def test_no_number_of_victims_brings_more_than_a_call_a_second() -> None:
 def test_what_is_allowed_says_nothing() -> None:
     assert ALLOWED.is_allowed
     assert (ALLOWED.marks, ALLOWED.warning) == (False, "")
+
+
+def test_a_preemption_is_marked_as_one_and_names_nobody() -> None:
+    labels, annotations = marked(guarding.changes_for(Door.PREEMPTION, "uid-of-high", NOW))
+    assert labels == {keys.SOFT_EVICTION: "marked"}
+    found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
+    assert found == mark.Mark(initiator="kube-scheduler", reason="preempted by pod uid-of-high", requested_at=NOW)
+
+
+def test_a_preemption_for_a_sensitive_workload_is_counted_as_one() -> None:
+    _, annotations = marked(guarding.changes_for(Door.PREEMPTION, "", NOW, is_for_sensitive=True))
+    found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
+    assert isinstance(found, mark.Mark)
+    state = Eviction(
+        eviction_id="e", phase=Phase.REQUESTED, requested_at=NOW, source=Source.KOORDINATOR, reason=found.reason
+    )
+    assert cause.decide_cause(state, is_for_sensitive=False) is Cause.SENSITIVE
+
+
+def test_an_eviction_is_marked_as_a_person_would() -> None:
+    assert marked(guarding.changes_for(Door.EVICTION, "", NOW)) == ({keys.SOFT_EVICTION: "requested"}, {})
+
+
+def marked(changes: Iterable[Change]) -> tuple[dict[str, str], dict[str, str]]:
+    said: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
+    for change in changes:
+        said[change.field][change.key] = change.value
+    return said["labels"], said["annotations"]
+
+
+def a_victim(
+    *, state: Eviction | None = None, is_asked: bool = False, leaves: bool = False, reason: str = ""
+) -> Sought:
+    pod = a_pod().marked_by("kube-scheduler", reason) if reason else a_pod()
+    (view,) = pod_views(pod.build())
+    return Sought(view=view, state=state, is_asked=is_asked, is_leaving=leaves)
+
+
+FOR_HIGH = "preempted by pod uid-of-high, which is sensitive"
+BUSY = {
+    "nobody": ([], False),
+    "a victim that saves elsewhere": ([(a_victim(state=in_phase(Phase.HINTED, reason=FOR_HIGH)), "there")], True),
+    "one on the same node is of the same set": (
+        [(a_victim(state=in_phase(Phase.HINTED, reason=FOR_HIGH)), "here")],
+        False,
+    ),
+    "one that was only marked": ([(a_victim(is_asked=True, reason=FOR_HIGH), "there")], True),
+    "a mark that was taken back": ([(a_victim(reason=FOR_HIGH), "there")], False),
+    "a mark that says nothing": ([(a_victim(is_asked=True), "there")], False),
+    "one that is over": ([(a_victim(state=in_phase(Phase.CANCELLED, reason=FOR_HIGH)), "there")], False),
+    "one that is being deleted": (
+        [(a_victim(state=in_phase(Phase.TERMINATING, reason=FOR_HIGH), leaves=True), "there")],
+        False,
+    ),
+    "another preemptor's": (
+        [(a_victim(state=in_phase(Phase.HINTED, reason="preempted by pod uid-of-higher")), "there")],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("victims", "want"), BUSY.values(), ids=BUSY)
+def test_whether_a_first_set_is_unfinished(victims: list[tuple[Sought, str]], *, want: bool) -> None:
+    assert guarding.is_busy("uid-of-high", "here", victims) is want

@@ -1,21 +1,19 @@
 """Whom a victim makes room for."""
 
-from dataclasses import replace
-
 from reprieve_policy import nominee
+from reprieve_policy.choosing.objects import Pod, PodSpec, PodStatus
 from reprieve_policy.nominee import Nominee
-from reprieve_testing.builders import a_pod
+from reprieve_policy.objects import ObjectMeta
 
 
 def a_nominee(
     uid: str, priority: int | None, node: str = "here", *, created: str = "", leaves: bool = False
 ) -> Nominee:
-    pod = a_pod().with_uid(uid).build()
-    pod = replace(pod, metadata=replace(pod.metadata, creationTimestamp=created or None))
-    if priority is not None:
-        assert pod.spec is not None
-        pod = replace(pod, spec=replace(pod.spec, priority=priority))
-    return Nominee(pod=pod, node=node, is_leaving=leaves)
+    metadata = ObjectMeta(
+        uid=uid, creationTimestamp=created or None, deletionTimestamp=created or "now" if leaves else None
+    )
+    status = PodStatus(phase="Pending", nominatedNodeName=node)
+    return Nominee(pod=Pod(metadata=metadata, spec=PodSpec(priority=priority), status=status))
 
 
 def inferred(*nominees: Nominee) -> str | None:
@@ -35,3 +33,4 @@ def test_whoever_could_not_have_preempted_is_not_suspected() -> None:
     assert inferred(a_nominee("elsewhere", 200, "there")) is None
     assert inferred(a_nominee("equal", 100), a_nominee("none", None)) is None
     assert inferred(a_nominee("leaving", 200, leaves=True)) is None
+    assert inferred(Nominee(pod=Pod(spec=PodSpec(priority=200)))) is None

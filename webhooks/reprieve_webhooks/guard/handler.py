@@ -9,13 +9,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from reprieve_policy import guarding, walltime
+from reprieve_policy import choosing, guarding, walltime
+from reprieve_policy.choosing import Refusal, reading
+from reprieve_policy.choosing.objects import Pod
+from reprieve_policy.choosing.scene import Scene
 from reprieve_policy.facts import Facts
 from reprieve_policy.guarding import Door, Ruling, Seeker, Sought
 from reprieve_policy.nominee import Nominee
 from reprieve_policy.objects import Resource
 from reprieve_policy.settings import ASYNCHRONOUS, AUTO, SYNCHRONOUS
 from reprieve_policy.verdict import Change
+from reprieve_policy.walltime import Walltime
 from reprieve_runtime.api import Api, ApiError
 from reprieve_webhooks import answer, review
 from reprieve_webhooks.extender.choices import Choice, LastChoices, Named
@@ -55,11 +59,8 @@ class _Case:
     victim: Victim
     door: Door
     facts: Facts
-
-    @property
-    def uid(self) -> str:
-        """Of the pod in question."""
-        return self.victim.metadata.uid or ""
+    job: Walltime | None
+    """Of the Job that the pod belongs to."""
 
 
 class Guard:
@@ -90,7 +91,9 @@ class Guard:
         door = Door.EVICTION if request.is_eviction else Door.PREEMPTION
         if door is Door.PREEMPTION and request.user_info.username not in facts.settings.schedulers:
             return Answer(answer.build_allowed(request.uid), request.kind.kind, SKIPPED)
-        case = _Case(request, victim, door, facts)
+        is_bounded = door is Door.PREEMPTION and facts.settings.near_completion_seconds > 0
+        job = await self._pods.job_walltime(victim, request.namespace) if is_bounded else None
+        case = _Case(request, victim, door, facts, job)
         ruling, preemptor = await self._rule(case)
         if ruling.marks and not request.is_dry_run:
             await self._mark(case, preemptor)
@@ -104,31 +107,52 @@ class Guard:
             return request.old_object
         return await self._pods.find(request.namespace, request.name) if request.is_eviction else None
 
-    async def _facts_of(self, pod: Resource, namespace: str) -> Facts:
+    async def _facts_of(self, pod: Pod, namespace: str) -> Facts:
+        resource = Resource(kind="Pod", metadata=pod.metadata, spec=pod.spec)
         kind = review.GroupVersionKind("Pod")
-        asked = review.Request(uid="", operation="UPDATE", kind=kind, namespace=namespace, object=pod, old_object=pod)
-        return await self._facts.facts_for(asked, pod)
+        # As of an update that changes nothing: no right is newly claimed, and nothing is inherited.
+        asked = review.Request(
+            uid="", operation="UPDATE", kind=kind, namespace=namespace, object=resource, old_object=resource
+        )
+        return await self._facts.facts_for(asked, resource)
 
     async def _rule(self, case: _Case) -> tuple[Ruling, Nominee | None]:
         """Return the ruling, and the preemptor where one was inferred."""
-        sought, seeker = await self._sought(case), Seeker(door=case.door)
-        seeker = replace(seeker, unheeded_seconds=self._memory.unheeded_seconds(case.uid))
+        sought, seeker = self._sought(case), Seeker(door=case.door)
+        seeker = replace(seeker, unheeded_seconds=self._memory.unheeded_seconds(case.victim.uid))
         ruling = guarding.decide(sought, seeker, case.facts, self._now())
         if case.door is Door.EVICTION or sought.is_leaving or not case.facts.operator_is_there:
             return ruling, None
         is_new = ruling.is_allowed or ruling.marks
         may_wait = is_new and case.facts.settings.scheduler_preemption != SYNCHRONOUS
-        preemptor = await self.nominees.infer(case.victim.node, case.victim.priority, may_wait=may_wait)
-        if ruling.marks and preemptor is not None and await self._is_busy(preemptor, case.victim.node):
-            ruling = guarding.decide(sought, replace(seeker, is_busy=True), case.facts, self._now())
+        priority = case.victim.spec.priority or 0
+        preemptor = await self.nominees.infer(case.victim.node, priority, may_wait=may_wait)
+        if preemptor is not None and is_new:
+            seeker = await self._known(seeker, case, preemptor, marks=ruling.marks)
+            ruling = guarding.decide(sought, seeker, case.facts, self._now())
         return ruling, preemptor
 
-    async def _sought(self, case: _Case) -> Sought:
-        victim, now = case.victim, self._now()
-        is_bounded = case.door is Door.PREEMPTION and case.facts.settings.near_completion_seconds > 0
-        job = await self._pods.job_walltime(victim, case.request.namespace) if is_bounded else None
-        own = walltime.read(victim.status.startTime, victim.spec.activeDeadlineSeconds if victim.spec else None)
-        return replace(_seen(victim), walltime=walltime.tightest((own, job), now))
+    async def _known(self, seeker: Seeker, case: _Case, preemptor: Nominee, *, marks: bool) -> Seeker:
+        """Return the seeker with what is known of the preemptor."""
+        refusal = await self._why_not(case, preemptor)
+        is_busy = marks and refusal is None and await self._is_busy(preemptor, case.victim.node)
+        return replace(seeker, refusal=refusal, is_busy=is_busy)
+
+    async def _why_not(self, case: _Case, preemptor: Nominee) -> Refusal | None:
+        """Ask the policy that also chooses victims. What it takes the rest of the cluster to know is the extender's."""
+        now, victim = self._now(), case.victim
+        tenant = reading.tenant_of(victim, case.facts, job=case.job, now=now)
+        its_facts = await self._facts_of(preemptor.pod, preemptor.pod.metadata.namespace or "")
+        # Whose node it is matters to services only.
+        node = await self._pods.node(victim.node) if tenant.is_service else None
+        rooms = {} if node is None else {victim.node: reading.room_of(node)}
+        scene = Scene(now=now, rooms=rooms, settings=case.facts.settings)
+        return choosing.why_not(reading.preemptor_of(preemptor.pod, its_facts), tenant, scene)
+
+    def _sought(self, case: _Case) -> Sought:
+        victim = case.victim
+        own = walltime.read(victim.status.startTime, victim.spec.activeDeadlineSeconds)
+        return replace(_seen(victim), walltime=walltime.tightest((own, case.job), self._now()))
 
     async def _is_busy(self, preemptor: Nominee, node: str) -> bool:
         victims = [(_seen(victim), victim.node) for victim in await self._pods.victims()]
@@ -136,17 +160,17 @@ class Guard:
 
     async def _mark(self, case: _Case, preemptor: Nominee | None) -> None:
         """Mark the pod, and with it the whole set that was chosen for its preemptor; raises `ApiError`."""
-        chosen = self._choices.of(case.victim.node, case.uid) if case.door is Door.PREEMPTION else None
+        chosen = self._choices.of(case.victim.node, case.victim.uid) if case.door is Door.PREEMPTION else None
         preemptor_uid = preemptor.uid if preemptor else chosen.preemptor.uid if chosen else ""
         is_sensitive = preemptor is not None and await self._is_sensitive(preemptor)
         changes = guarding.changes_for(case.door, preemptor_uid, self._now(), is_for_sensitive=is_sensitive)
         metadata = case.victim.metadata
-        named = Named(case.uid, case.request.namespace, metadata.name or case.request.name)
+        named = Named(case.victim.uid, case.request.namespace, metadata.name or case.request.name)
         # At the version that was judged: an operator that has begun meanwhile must not have its phase overwritten.
         if not await self._pods.mark(named, changes, metadata.resourceVersion):
             return
         for fellow in chosen.victims if chosen else ():
-            if fellow.uid != case.uid:
+            if fellow.uid != case.victim.uid:
                 await self._mark_fellow(fellow, changes)
 
     async def _mark_fellow(self, fellow: Named, changes: Sequence[Change]) -> None:
@@ -165,7 +189,7 @@ class Guard:
     def _reply(self, case: _Case, ruling: Ruling, *, is_nominated: bool) -> Answer:
         kind, outcome = case.request.kind.kind, _outcome(ruling)
         if ruling.violation is None:
-            self._memory.forget(case.uid)
+            self._memory.forget(case.victim.uid)
             return Answer(
                 answer.build_allowed(case.request.uid, [ruling.warning] if ruling.warning else ()), kind, outcome
             )
@@ -176,16 +200,16 @@ class Guard:
             ruling,
             case.door,
             is_asynchronous=self._is_asynchronous(case, is_nominated=is_nominated),
-            fellows=self._memory.fellows(case.victim.node, case.uid),
+            fellows=self._memory.fellows(case.victim.node, case.victim.uid),
             now=self._now(),
         )
         is_asked = case.victim.is_asked
-        self._memory.refused(case.uid, case.victim.node, was_timed=seconds is not None, is_asked=is_asked)
+        self._memory.refused(case.victim.uid, case.victim.node, was_timed=seconds is not None, is_asked=is_asked)
         return Answer(answer.build_put_off(case.request.uid, ruling.violation, seconds), kind, outcome)
 
     def _is_asynchronous(self, case: _Case, *, is_nominated: bool) -> bool:
         said = case.facts.settings.scheduler_preemption
-        return said == ASYNCHRONOUS or (said == AUTO and (is_nominated or self._memory.is_insisting(case.uid)))
+        return said == ASYNCHRONOUS or (said == AUTO and (is_nominated or self._memory.is_insisting(case.victim.uid)))
 
 
 def _seen(victim: Victim) -> Sought:

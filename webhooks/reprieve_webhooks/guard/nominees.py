@@ -3,12 +3,11 @@
 import asyncio
 
 from reprieve_policy import nominee
+from reprieve_policy.choosing.objects import Pod
 from reprieve_policy.nominee import Nominee
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.reflector import Reflector
-
-from .objects import Victim
 
 PATIENCE_SECONDS = 0.3
 """For a nomination that is on its way: where preemption is asynchronous it is written while the victim is deleted."""
@@ -22,10 +21,10 @@ class Nominees:
     def __init__(self, api: Api) -> None:
         self._changed = asyncio.Event()
         self._vain = 0
-        self.reflector: Reflector[Victim, Nominee] = Reflector(
+        self.reflector: Reflector[Pod, Nominee] = Reflector(
             api,
             object_path("pods"),
-            Victim,
+            Pod,
             self._keep,
             params={"fieldSelector": "status.nominatedNodeName!=,spec.nodeName="},
         )
@@ -54,8 +53,8 @@ class Nominees:
             return None
         return found
 
-    def _keep(self, pod: Victim) -> Nominee:
+    def _keep(self, pod: Pod) -> Nominee:
         # Whoever waits goes on once the watch has stored it.
         self._changed.set()
         self._changed = asyncio.Event()
-        return Nominee(pod=pod, node=pod.status.nominatedNodeName, is_leaving=pod.is_leaving)
+        return Nominee(pod=pod)

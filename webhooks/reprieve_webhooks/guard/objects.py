@@ -1,11 +1,12 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
 """What the guard reads of pods, Jobs and evictions, beyond what rules read of them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from reprieve_policy import eviction, keys, mark
+from reprieve_policy.choosing.objects import Pod
 from reprieve_policy.eviction import Eviction
-from reprieve_policy.objects import ObjectMeta, PodView, Resource, Spec, annotations_of, labels_of, pod_views
+from reprieve_policy.objects import ObjectMeta, annotations_of, labels_of
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -18,43 +19,20 @@ class VersionedMeta(ObjectMeta):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VictimSpec(Spec):
-    """A pod's spec with its walltime."""
-
-    activeDeadlineSeconds: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodStatus:
-    """How far a pod is, and where a scheduler means to place it."""
-
-    phase: str = ""
-    startTime: str | None = None
-    nominatedNodeName: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Victim(Resource):
-    """A pod that somebody wants gone, or for which somebody wants others gone."""
+class Victim(Pod):
+    """A pod that somebody wants gone."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
-    spec: VictimSpec | None = None
-    status: PodStatus = field(default_factory=PodStatus)
 
     @property
-    def view(self) -> PodView:
-        """What rules read; in a list, items don't say their kind."""
-        return next(pod_views(replace(self, kind="Pod")))
+    def uid(self) -> str:
+        """Which pod it is: a name alone may be another pod's tomorrow."""
+        return self.metadata.uid or ""
 
     @property
     def node(self) -> str:
         """Where it runs; empty where it does not."""
-        return (self.spec.nodeName if self.spec else None) or ""
-
-    @property
-    def priority(self) -> int:
-        """What it is scheduled with."""
-        return (self.spec.priority if self.spec else None) or 0
+        return self.spec.nodeName or ""
 
     @property
     def is_leaving(self) -> bool:

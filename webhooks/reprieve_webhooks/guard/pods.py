@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from reprieve_policy import keys, walltime
+from reprieve_policy.choosing.objects import Node
 from reprieve_policy.objects import controller_of
 from reprieve_policy.verdict import Change
 from reprieve_policy.walltime import Walltime
@@ -31,6 +32,7 @@ class Pods:
         self._api, self._timeout_seconds = api, timeout_seconds
         self._pods = Lookups(api, Victim, timeout_seconds=timeout_seconds, remembered_seconds=0.0)
         self._jobs = Lookups(api, Job, timeout_seconds=timeout_seconds)
+        self._nodes = Lookups(api, Node, timeout_seconds=timeout_seconds)
 
     async def find(self, namespace: str, name: str) -> Victim | None:
         """Return a pod as it is now, `None` where there is none."""
@@ -45,6 +47,10 @@ class Pods:
         if job is None or job.metadata.uid != owner.uid:
             return None
         return walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds)
+
+    async def node(self, name: str) -> Node | None:
+        """Return a node, `None` where there is none."""
+        return await self._nodes.find("nodes", name)
 
     async def victims(self) -> list[Victim]:
         """Return the pods that are asked to go, as the API server's cache has them."""
