@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from http import HTTPStatus
+from itertools import count
 from typing import Any
 
 from mainjob import world
 from mainjob.world import Nodes, World
-from realcluster import build, install, lifecycle
+from realcluster import api, build, install, lifecycle
 from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
@@ -24,6 +26,7 @@ CPU = "example.com/slot"
 """What victims and preemptors want: a node of these tests has as many as `Guarded.offer` gives it."""
 HINT = {"reprieve.dev/checkpoint-hint": "annotation:"}
 SECONDS = 60.0
+_names = count(1)
 
 
 @dataclass(frozen=True)
@@ -109,16 +112,35 @@ class Guarded:
                 code = entry["responseStatus"]["code"]
                 yield Call(at, entry["user"]["username"], entry["verb"], about.get("name", ""), code)
 
+    def ask_as_scheduler(self, namespace: str, name: str) -> str:
+        """Delete a pod as the scheduler does; return the refusal, empty where it is accepted."""
+        try:
+            api.call(self.cluster, "DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", user=SCHEDULER)
+        except api.Refused as refused:
+            return str(refused)
+        return ""
+
+    def evict(self, namespace: str, name: str) -> int:
+        """Evict a pod once, as an admin; return the status."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        metadata = {"name": name, "namespace": namespace}
+        try:
+            api.call(self.cluster, "POST", path, {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata})
+        except api.Refused as refused:
+            return int(refused.status)
+        return int(HTTPStatus.CREATED)
+
     @contextmanager
-    def namespace(self, name: str) -> Iterator[str]:
+    def namespace(self, prefix: str) -> Iterator[str]:
         """Make a namespace for the block."""
+        name = f"{prefix}-{next(_names)}"
         self.kubectl.read("create", "namespace", name)
         # The controller-manager makes it too, a moment later: no pod is admitted without.
         self.kubectl.run("create", "serviceaccount", "default", "-n", name)
         try:
             yield name
         finally:
-            self.kubectl.read("delete", "namespace", name, "--wait=false")
+            self.kubectl.read("delete", "namespace", name, "--wait=false", "--ignore-not-found")
             self.kubectl.run("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force")
             wait_for("no pods", lambda: not self.kubectl.get("pods", "-n", name)["items"], SECONDS)
 

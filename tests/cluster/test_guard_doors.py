@@ -1,0 +1,218 @@
+"""The guard on a real cluster: whom it refuses, whom it puts off, whom it never touches. An unmodified scheduler and kubectl."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from realcluster import build
+from realcluster.programs import OPERATOR, WEBHOOKS
+from reprieve_testing.cluster import wait_for
+from reprieve_testing.guarded import HINT, Guarded, a_pod, a_priority_class, guarded_cluster
+
+pytestmark = pytest.mark.cluster
+
+HIGH, LOW, TOLERANT = "doors-high", "doors-low", "doors-tolerant"
+TOLERATION = "preemption-toleration.scheduling.x-k8s.io/"
+ADMIN = "admin"
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Guarded]:
+    with guarded_cluster("test-guard-doors") as cluster:
+        cluster.set_policy(ceiling="60s", checkpointTimeout="30s")
+        for node in ("kwok-0", "kwok-1"):
+            cluster.offer(node, 2)
+        cluster.create(
+            "default",
+            a_priority_class(HIGH, 1000),
+            a_priority_class(LOW, 10),
+            a_priority_class(
+                TOLERANT,
+                10,
+                **{f"{TOLERATION}minimum-preemptable-priority": "2000", f"{TOLERATION}toleration-seconds": "-1"},
+            ),
+        )
+        yield cluster
+
+
+# Schedulers.
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"priority_class": TOLERANT, "annotations": HINT}, "tolerates priorities below 2000"),
+        ({"priority_class": TOLERANT}, "tolerates priorities below 2000"),
+        ({"priority_class": LOW, "labels": {"reprieve.dev/preemption-class": "6"}}, "takes no victim of class 6"),
+    ],
+    ids=["it tolerates", "and wants no checkpoint", "its class is higher"],
+)
+def test_a_victim_that_its_preemptor_may_not_have_is_refused_and_never_marked(
+    ours: Guarded, said: Any, why: str
+) -> None:
+    with ours.namespace("refused") as team:
+        ours.create(team, a_pod("kept", slots=2, node="kwok-0", **said))
+        ours.running(team, "kept")
+        ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
+        wait_for("the scheduler is refused", lambda: ours.calls(team), 30)
+        assert why in ours.ask_as_scheduler(team, "kept")
+        wait_for("it comes back", lambda: len(ours.calls(team)) > 1, 30)
+        assert {call.code for call in ours.calls(team)} == {429}
+        assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
+
+
+def test_a_preemptor_gets_no_second_set_while_its_first_is_unfinished(ours: Guarded) -> None:
+    with ours.namespace("second") as team:
+        for node in ("kwok-0", "kwok-1"):
+            ours.create(team, a_pod(f"on-{node}", slots=2, priority_class=LOW, node=node, annotations=HINT))
+        ours.running(team, "on-kwok-0", "on-kwok-1")
+        ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH))
+        first = wait_for("a victim is told", lambda: names(ours, team, "hinted"), 30)[0]
+        other = {"on-kwok-0": "on-kwok-1", "on-kwok-1": "on-kwok-0"}[first]
+        uid = (ours.pod(team, "preemptor") or {})["metadata"]["uid"]
+        node = other.removeprefix("on-")
+        # As a scheduler that changes its mind.
+        nominated = json.dumps({"status": {"nominatedNodeName": node}})
+        ours.kubectl.read(
+            "patch", "pod", "preemptor", "-n", team, "--subresource=status", "--type=merge", "-p", nominated
+        )
+        answer = ours.ask_as_scheduler(team, other)
+        assert "victims on another node are not gone yet" in answer
+        assert uid not in answer
+        assert "reprieve.dev/soft-eviction" not in metadata(ours, team, other)["labels"]
+
+
+def test_where_no_operator_leads_a_victim_goes_as_ever(ours: Guarded) -> None:
+    with ours.namespace("nobody") as team, ours.world.without(OPERATOR):
+        ours.create(team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT))
+        ours.running(team, "victim")
+        time.sleep(5)  # The lease of the operator that is gone has to end first: 4 s here.
+        ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
+        ours.running(team, "preemptor")
+        assert {call.code for call in ours.calls(team)} == {200}
+
+
+def test_where_the_webhooks_are_away_a_victim_goes_as_ever(ours: Guarded) -> None:
+    with ours.namespace("away") as team:
+        ours.create(team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT))
+        ours.running(team, "victim")
+        with ours.world.without(WEBHOOKS):
+            ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
+            ours.running(team, "preemptor")
+        assert {call.code for call in ours.calls(team)} == {200}
+
+
+# Drains and evictions.
+
+
+def test_a_drain_waits_until_the_pod_has_saved(ours: Guarded) -> None:
+    with ours.namespace("drained") as team:
+        ours.create(team, a_pod("trains", slots=1, priority_class=LOW, node="kwok-0", annotations=HINT))
+        ours.create(team, a_pod("plain", slots=1, priority_class=LOW, node="kwok-0"))
+        ours.running(team, "trains", "plain")
+        try:
+            with ThreadPoolExecutor() as threads:
+                drain = threads.submit(drained, ours, team)
+                ours.gone(team, "plain")
+                told = ours.in_phase(team, "trains", "hinted", "checkpointing")
+                state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
+                assert state.get("source", "label") == "label"
+                ours.save(team, "trains")
+                done = drain.result(timeout=60)
+        finally:
+            ours.kubectl.read("uncordon", "kwok-0")
+        assert done.returncode == 0, done.stderr
+        assert "will retry after 5s" in done.stderr
+        assert "asked to save a checkpoint" in done.stderr
+        assert ours.pod(team, "trains") is None
+        evictions = [call for call in ours.calls(team, ADMIN, "create") if call.name == "trains" and call.code != 201]
+        assert {call.code for call in evictions} <= {429, 404}
+        assert evictions[0].code == 429
+
+
+def test_a_drain_that_only_tries_marks_nobody_and_ends(ours: Guarded) -> None:
+    with ours.namespace("tried") as team:
+        ours.create(team, a_pod("trains", slots=1, priority_class=LOW, node="kwok-0", annotations=HINT))
+        ours.running(team, "trains")
+        done = drained(ours, team, "--dry-run=server")
+        assert done.returncode == 0, done.stderr
+        assert "asked to save a checkpoint first" in done.stderr
+        assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "trains")["labels"]
+
+
+def test_an_eviction_is_honoured_after_notice_whatever_the_class(ours: Guarded) -> None:
+    with ours.namespace("evicted") as team:
+        kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
+        ours.create(team, a_pod("kept", slots=1, node="kwok-0", labels=kept, annotations=HINT))
+        ours.running(team, "kept")
+        assert ours.evict(team, "kept") == 429
+        ours.save(team, "kept")
+        ours.gone(team, "kept")
+        assert ours.evict(team, "kept") == 404
+
+
+def test_a_person_who_deletes_his_own_pod_is_not_asked_and_nor_is_a_namespace(ours: Guarded) -> None:
+    with ours.namespace("own") as team:
+        ours.create(team, *(a_pod(name, node="kwok-0", annotations=HINT) for name in ("mine", "left")))
+        ours.running(team, "mine", "left")
+        ours.kubectl.read("delete", "pod", "mine", "-n", team, "--wait=false")
+        ours.gone(team, "mine")
+        ours.kubectl.read("delete", "namespace", team, "--wait=false")
+        ours.gone(team, "left")
+        assert {call.code for call in ours.calls(team, ADMIN)} == {200}
+
+
+# Rights.
+
+
+def test_the_webhooks_may_change_the_mark_of_a_pod_and_nothing_else(ours: Guarded) -> None:
+    with ours.namespace("rights") as team:
+        ours.create(team, a_pod("pod", node="kwok-0", labels={"a": "b"}))
+        ours.running(team, "pod")
+        other: list[Any] = [
+            {"metadata": {"labels": {"a": "c"}}},
+            {"metadata": {"labels": {"a": None}}},
+            {"metadata": {"annotations": {"new": "one"}}},
+            {"metadata": {"finalizers": ["example.com/held"]}},
+            {"metadata": {"labels": {"reprieve.dev/soft-eviction": "hinted"}}},
+            {"metadata": {"annotations": {"reprieve.dev/eviction": "{}"}}},
+            {"spec": {"containers": [{"name": "main", "image": "another"}]}},
+        ]
+        for patch in other:
+            assert "Forbidden" in as_webhooks(ours, team, patch) or "forbidden" in as_webhooks(ours, team, patch), patch
+        assert "patched" in as_webhooks(
+            ours, team, {"metadata": {"labels": {"reprieve.dev/soft-eviction": "requested"}}}
+        )
+        assert "cannot delete" in as_webhooks(ours, team, None)
+
+
+def as_webhooks(ours: Guarded, team: str, patch: Any) -> str:
+    """Return what kubectl says of a patch, or of a deletion, by the webhooks' own identity."""
+    who = "--as=system:serviceaccount:reprieve-system:reprieve-webhooks"
+    words = ["delete", "pod", "pod"] if patch is None else ["patch", "pod", "pod", "--type=strategic"]
+    done = ours.kubectl.run(*words, "-n", team, who, *([] if patch is None else ["-p", json.dumps(patch)]))
+    return done.stdout + done.stderr
+
+
+def drained(ours: Guarded, team: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    kubectl = [str(build.bin_directory() / "kubectl"), f"--kubeconfig={ours.cluster.kubeconfig}"]
+    selection = ["drain", "kwok-0", "--force", "--ignore-daemonsets", f"--pod-selector=drained-in={team}", *words]
+    names_ = [item["metadata"]["name"] for item in ours.kubectl.get("pods", "-n", team)["items"]]
+    ours.kubectl.read("label", "pods", "-n", team, *names_, f"drained-in={team}")
+    return subprocess.run(kubectl + selection, capture_output=True, text=True, timeout=90, check=False)
+
+
+def names(ours: Guarded, team: str, phase: str) -> list[str]:
+    pods = ours.kubectl.get("pods", "-n", team, "-l", f"reprieve.dev/soft-eviction={phase}")["items"]
+    return [pod["metadata"]["name"] for pod in pods]
+
+
+def metadata(ours: Guarded, team: str, name: str) -> Any:
+    pod = ours.pod(team, name)
+    assert pod is not None
+    return {"labels": {}, "annotations": {}} | pod["metadata"]

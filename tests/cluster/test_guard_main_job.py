@@ -1,0 +1,167 @@
+"""The main job behind an unmodified scheduler: something more important arrives, or the node is drained, and no work is lost."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mainjob import workload, world
+from mainjob.narrator import Narrator
+from mainjob.scene import Scene
+from mainjob.world import Nodes, World
+from realcluster import build, lifecycle, node
+from realcluster.image import PYTHON_IMAGE
+from realcluster.procs_pod import ANNOTATION
+from realcluster.progress import Progress
+from reprieve_testing.cluster import wait_for
+from reprieve_testing.guarded import CPU, a_priority_class
+
+pytestmark = pytest.mark.cluster
+
+HIGH, LOW = "main-high", "main-low"
+OF_JOB = ("-l", "batch.kubernetes.io/job-name=training")
+SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where it happens, and the one node that has room for one of the two."""
+
+    world: World
+    node: str
+
+    @property
+    def extra(self) -> dict[str, str]:
+        return {ANNOTATION: "true"} if self.world.nodes is Nodes.LOCAL else {}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(False, id="simulated"), pytest.param(True, id="real", marks=pytest.mark.real_node)],
+)
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    is_real = bool(request.param)
+    if is_real and (obstacle := node.can_run()):
+        pytest.skip(f"no real node can run here: {obstacle}")
+    cluster = "guard-main" if is_real else "guard-main-simulated"
+    try:
+        here = world.bring_up(cluster, Progress(), prefer_real=is_real)
+        found = Place(here, f"{cluster}-real-0" if is_real else "kwok-0")
+        room = json.dumps({"status": {"capacity": {CPU: "1"}, "allocatable": {CPU: "1"}}})
+        here.kubectl.read("patch", "node", found.node, "--subresource=status", "--type=merge", "-p", room)
+        for each in (a_priority_class(HIGH, 1000), a_priority_class(LOW, 10)):
+            here.kubectl.apply(each)
+        yield found
+    finally:
+        lifecycle.down(cluster, keep_logs=False, progress=Progress())
+
+
+def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacement_resumes(place: Place) -> None:
+    scene = Scene(place.world, Narrator(), "guard-preempted")
+    scene.make_namespace()
+    first = start_training(place, scene)
+    scene.quiet.apply(a_preemptor(place, scene))
+    left = wait_for("the training goes", lambda: state_without(scene, first), SECONDS)
+    assert left["checkpoint"]["step"] > 0
+    assert (left["source"], left["initiator"], left["cause"]) == ("koordinator", "kube-scheduler", "priority")
+    wait_for("the preemptor runs", lambda: running(scene, "preemptor") == place.node, SECONDS)
+    scene.quiet.read("delete", "pod", "preemptor", "-n", scene.namespace, "--grace-period=1", "--wait=false")
+    assert resumes(scene, first, left["checkpoint"]["step"])
+    assert deletions(place, scene, first)[-1] == ("system:serviceaccount:reprieve-system:reprieve-operator", 200)
+    assert {code for user, code in deletions(place, scene, first) if user == "system:kube-scheduler"} <= {429, 404}
+
+
+def test_a_drained_node_is_left_once_the_training_has_saved_and_its_replacement_resumes(place: Place) -> None:
+    scene = Scene(place.world, Narrator(), "guard-drained")
+    scene.make_namespace()
+    first = start_training(place, scene)
+    kubectl = [str(build.bin_directory() / "kubectl"), f"--kubeconfig={scene.quiet.kubeconfig}"]
+    words = ["drain", place.node, "--force", "--ignore-daemonsets", f"--pod-selector={OF_JOB[1]}", "--timeout=80s"]
+    try:
+        with ThreadPoolExecutor() as threads:
+            done = threads.submit(
+                subprocess.run, kubectl + words, capture_output=True, text=True, timeout=90, check=False
+            )
+            left = wait_for("the training goes", lambda: state_without(scene, first), SECONDS)
+            assert done.result().returncode == 0, done.result().stderr
+    finally:
+        scene.quiet.read("uncordon", place.node)
+    assert left["checkpoint"]["step"] > 0
+    assert left["cause"] == "request"
+    assert resumes(scene, first, left["checkpoint"]["step"])
+
+
+_SEEN: dict[str, Any] = {}
+
+
+def start_training(place: Place, scene: Scene) -> str:
+    """Apply the tree's own example, of low priority, in want of the one slot; return its running pod."""
+    _SEEN.clear()
+    items = workload._rendered(scene)
+    for item in items:
+        if item["kind"] == "Job":
+            template = item["spec"]["template"]
+            template["metadata"]["annotations"] |= place.extra
+            template["spec"] |= {"priorityClassName": LOW, "nodeSelector": {"kubernetes.io/hostname": place.node}}
+            for asked in ("requests", "limits"):
+                template["spec"]["containers"][0].setdefault("resources", {}).setdefault(asked, {})[CPU] = "1"
+    scene.quiet.apply(*[{**item, "metadata": {**item["metadata"], "namespace": scene.namespace}} for item in items])
+    return workload.wait_for_pod(scene, *OF_JOB)
+
+
+def a_preemptor(place: Place, scene: Scene) -> Any:
+    container = {
+        "name": "main",
+        "image": PYTHON_IMAGE,
+        "imagePullPolicy": "Never",
+        "command": ["python3", "-c", "import time; time.sleep(600)"],
+        "resources": {"requests": {CPU: "1"}, "limits": {CPU: "1"}},
+    }
+    spec = {
+        "priorityClassName": HIGH,
+        "nodeSelector": {"kubernetes.io/hostname": place.node},
+        "terminationGracePeriodSeconds": 1,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+    }
+    metadata = {"name": "preemptor", "namespace": scene.namespace, "annotations": place.extra}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def state_without(scene: Scene, name: str) -> Any:
+    """Return the last state that a pod was seen with, once the pod is gone."""
+    pod = scene.quiet.find("pod", name, "-n", scene.namespace)
+    if pod is None:
+        return _SEEN.get(name)
+    if text := pod["metadata"].get("annotations", {}).get("reprieve.dev/eviction"):
+        _SEEN[name] = json.loads(text)
+    return None
+
+
+def running(scene: Scene, name: str) -> str:
+    """Return the node on which a pod runs."""
+    pod = scene.quiet.find("pod", name, "-n", scene.namespace)
+    is_running = pod is not None and pod["status"].get("phase") == "Running"
+    return str(pod["spec"]["nodeName"]) if pod is not None and is_running else ""
+
+
+def resumes(scene: Scene, first: str, step: int) -> bool:
+    second = workload.wait_for_pod(scene, *OF_JOB, but=first)
+    return f"resuming from step {step}" in workload.log_of(scene, second)
+
+
+def deletions(place: Place, scene: Scene, name: str) -> list[tuple[str, int]]:
+    """Return who asked for the pod's deletion, and what was answered, oldest first."""
+    assert place.world.audit_log is not None
+    entries = map(json.loads, place.world.audit_log.read_text().splitlines())
+    return [
+        (entry["user"]["username"], entry["responseStatus"]["code"])
+        for entry in entries
+        if entry["stage"] == "ResponseComplete"
+        and (entry["verb"], entry["objectRef"].get("name"), entry["objectRef"].get("namespace"))
+        == ("delete", name, scene.namespace)
+    ]
