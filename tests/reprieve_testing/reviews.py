@@ -26,7 +26,7 @@ from reprieve_policy.traits import Traits
 from reprieve_webhooks import listener
 from reprieve_webhooks.metrics import Metrics
 from reprieve_webhooks.review import Request
-from reprieve_webhooks.server import Respond, Webhooks
+from reprieve_webhooks.server import GuardOfPods, Respond, Webhooks
 
 LOOPBACK = ServingNames((), (IPv4Address("127.0.0.1"),))
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
@@ -165,6 +165,7 @@ async def running_server(
     max_review_bytes: int = 1024 * 1024,
     read_timeout_seconds: float = 5.0,
     further_routes: Mapping[tuple[str, str], Respond] = MappingProxyType({}),
+    guard: GuardOfPods | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Run the real server over TLS on a free port of loopback."""
     source, readiness, serving = FixedFacts(facts or Facts()), FixedReadiness(), ServingContext()
@@ -179,6 +180,7 @@ async def running_server(
         max_review_bytes=max_review_bytes,
         read_timeout_seconds=read_timeout_seconds,
         further_routes=further_routes,
+        guard=guard,
     )
     port = await listener.listen(webhooks, serving.listener, address="127.0.0.1", port=0)
     url = f"https://127.0.0.1:{port.number}"

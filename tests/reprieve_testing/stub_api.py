@@ -35,6 +35,10 @@ class StubApi:
     """Users that have every right."""
     asked: list[Any] = field(default_factory=list)
     """The specs of the SubjectAccessReviews."""
+    patches: list[tuple[str, Any]] = field(default_factory=list)
+    """Path and body of each."""
+    refuses: dict[str, int] = field(default_factory=dict)
+    """The status with which a patch of a path is refused."""
     is_failing: bool = False
     exec: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None = None
     """What answers `pods/exec`."""
@@ -43,7 +47,7 @@ class StubApi:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if self.exec is not None and request.path.endswith("/exec"):
             return await self.exec(request)
-        return await self.answer(request)
+        return await (self._patch if request.method == "PATCH" else self.answer)(request)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
@@ -66,6 +70,12 @@ class StubApi:
         await self.lists_released.wait()
         items = list(self.collections.get(path, {}).values())
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    async def _patch(self, request: web.BaseRequest) -> web.Response:
+        self.patches.append((request.path, await request.json()))
+        status = self.refuses.get(request.path, 200)
+        refused = {"code": status, "reason": "Refused", "message": "no"}
+        return web.json_response({"metadata": {}} if status == 200 else refused, status=status)
 
     async def _review_access(self, request: web.BaseRequest) -> web.Response:
         document = await request.json()
