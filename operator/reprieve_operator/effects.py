@@ -109,6 +109,8 @@ class Effects:
             body["metadata"]["labels"][keys.KOORDINATOR_SOFT_EVICTION] = None
         if keys.KOORDINATOR_SOFT_EVICTION in annotations_of(pod.metadata):
             body["metadata"]["annotations"][keys.KOORDINATOR_SOFT_EVICTION] = None
+        if keys.EVICTION_REQUEST in annotations_of(pod.metadata):
+            body["metadata"]["annotations"][keys.EVICTION_REQUEST] = None
         if keys.CHECKPOINT_REQUEST in annotations_of(pod.metadata):
             body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_cancelled(state.eviction_id)
         _let_go(pod.metadata, body)
@@ -150,10 +152,16 @@ class Effects:
         _let_go(metadata, body)
         return await self._patch(metadata, body)
 
-    async def request_eviction(self, metadata: VersionedMeta) -> None:
-        """Give a mark in another dialect our label; the watch takes it from there."""
+    async def request_eviction(self, metadata: VersionedMeta, request: str | None = None) -> None:
+        """Give a mark in another dialect our label; `request`: with that, a native Eviction's. The watch takes it from there."""
         body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: mark.MARKED}}}
+        if request is not None:
+            body["metadata"]["annotations"] = {keys.EVICTION_REQUEST: request}
         await self._patch(metadata, body, Urgency.TELL)
+
+    async def withdraw_request(self, metadata: VersionedMeta) -> None:
+        """Take a native Eviction's mark away; the pod's keeper does the rest."""
+        await self._patch(metadata, {"metadata": {"annotations": {keys.EVICTION_REQUEST: None}}})
 
     async def take_label(self, metadata: VersionedMeta) -> None:
         """Take our label away, and a state that cannot be read."""
@@ -201,6 +209,16 @@ class Effects:
         precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         body = {"metadata": precondition, "status": {"conditions": conditions}}
         await self._call("patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+
+    async def write_responder(self, path: str, metadata: VersionedMeta, said: Body, kind: type[R]) -> R:
+        """Write what a responder says into the status of a native Eviction; other responders' parts stay."""
+        precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
+        body = {"metadata": precondition, "status": {"responders": [said]}}
+
+        async def patch() -> R:
+            return await self._api.patch(path, body, kind, content_type=STRATEGIC_MERGE_PATCH)
+
+        return await self._call("patch", path, patch, Urgency.NOTE)
 
     async def _patch(
         self, metadata: VersionedMeta, body: Body, urgency: Urgency = Urgency.END, *, subresource: str = ""

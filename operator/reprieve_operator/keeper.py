@@ -65,6 +65,11 @@ class Keeper:
         self._is_done = False
 
     @property
+    def pod(self) -> Pod | None:
+        """The victim as it was seen last."""
+        return self._pod
+
+    @property
     def waiting_seconds(self) -> float:
         """How long its first write has been due; 0 once that is made."""
         return 0.0 if self._is_taken_up else self._tools.clock.monotonic() - self._begun_at

@@ -28,6 +28,15 @@ class Keepers:
     def __contains__(self, uid: str | None) -> bool:
         return uid in self._keepers
 
+    def pod(self, uid: str) -> Pod | None:
+        """Return a victim as it was seen last, `None` where it is none."""
+        keeper = self._keepers.get(uid)
+        return None if keeper is None else keeper.pod
+
+    def pods(self) -> list[Pod]:
+        """Return all victims as they were seen last."""
+        return [keeper.pod for keeper in self._keepers.values() if keeper.pod is not None]
+
     def see(self, event_type: str | None, pod: Pod) -> None:
         """Take in one event of the watch. DELETED there may mean that the pod left the selection: a look decides."""
         uid = pod.metadata.uid or ""

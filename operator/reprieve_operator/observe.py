@@ -23,6 +23,7 @@ _DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own default; the API server fills it in."""
 _FAILED = "Failed"
 _ENDED = ("Succeeded", _FAILED)
+_IN_ANOTHER_DIALECT = (Source.KOORDINATOR, Source.EVICTION_REQUEST)
 _JOINING = (Source.GANG, eviction.Phase.REQUESTED)
 
 
@@ -67,8 +68,9 @@ def begin(pod: Pod, now: datetime) -> Eviction | None:
     found = mark.read(labels_of(pod.metadata), annotations_of(pod.metadata))
     if not isinstance(found, mark.Mark):
         return None
-    is_asked_by_label = labels_of(pod.metadata)[keys.SOFT_EVICTION] == mark.REQUESTED
-    source = Source.LABEL if is_asked_by_label else Source.KOORDINATOR
+    source = Source.EVICTION_REQUEST if found.request_uid else Source.KOORDINATOR
+    if labels_of(pod.metadata)[keys.SOFT_EVICTION] == mark.REQUESTED:
+        source = Source.LABEL
     before = state_of(pod.metadata)
     # What was saved before an eviction that was taken back is not lost with this one.
     saved = None if before is None else before.checkpoint
@@ -78,9 +80,15 @@ def begin(pod: Pod, now: datetime) -> Eviction | None:
 def is_marked(metadata: VersionedMeta, source: Source) -> bool:
     """True until somebody takes the mark back: our label, or the dialect's own mark that asked."""
     label = labels_of(metadata).get(keys.SOFT_EVICTION)
-    if source is not Source.KOORDINATOR or label is None or label == mark.REQUESTED:
+    if source not in _IN_ANOTHER_DIALECT or label is None or label == mark.REQUESTED:
         return label is not None
-    return _has_koordinator_mark(metadata)
+    return _has_mark_in_another_dialect(metadata)
+
+
+def request_uid(pod: Pod) -> str:
+    """Return the uid of the native Eviction by which the pod is marked; empty where it is not."""
+    found = mark.read_request(annotations_of(pod.metadata))
+    return "" if found is None else found.request_uid
 
 
 def gang_of(pod: Pod) -> Gang | None:
@@ -222,6 +230,6 @@ def has_cleanup_finalizer(metadata: VersionedMeta) -> bool:
     return keys.CLEANUP_FINALIZER in (metadata.finalizers or ())
 
 
-def _has_koordinator_mark(metadata: VersionedMeta) -> bool:
+def _has_mark_in_another_dialect(metadata: VersionedMeta) -> bool:
     unlabelled = {key: value for key, value in labels_of(metadata).items() if key != keys.SOFT_EVICTION}
     return mark.is_marked(unlabelled, annotations_of(metadata))

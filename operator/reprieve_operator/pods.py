@@ -7,7 +7,7 @@ A watch of thousands of victims must not hold thousands of whole pods.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reprieve_policy.objects import ObjectMeta, Quantities, Requirements, SchedulingGroup
+from reprieve_policy.objects import Named, ObjectMeta, Quantities, Requirements, SchedulingGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,7 @@ class PodSpec:
     resources: Requirements | None = None
     overhead: Quantities | None = None
     schedulingGroup: SchedulingGroup | None = None
+    evictionResponders: Sequence[Named] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from .owner_jobs import OwnerJobs
 from .pods import Pod
 from .policy_source import PolicySource
 from .requeuer import Requeuer
+from .responder import Responder
 from .resumer import Resumer
 from .settings import OperatorSettings
 from .slots import Slots
@@ -104,12 +105,13 @@ class Terms:
         census = GangCensus(self._api, effects, self._announcer, self.policy, namespaces, self._clock)
         sweep = Sweep(self._api, effects, keepers, self._announcer, census)
         gatekeeper = self._make_gatekeeper(effects)
+        responder = Responder(self._api, effects, keepers, self.policy, self._clock, self._settings)
         seconds = self._settings.resync_interval_seconds
         resumer = Resumer(effects, self._announcer, self._clock, interval_seconds=seconds)
         self._keepers, self._gatekeeper, self._census = keepers, gatekeeper, census
         try:
             sweeping = partial(self._sweep, sweep)
-            async with beside(self._announcer.run, sweeping, gatekeeper.run, resumer.run, requeuer.run):
+            async with beside(self._announcer.run, sweeping, gatekeeper.run, resumer.run, requeuer.run, responder.run):
                 await self._watch(keepers)
         finally:
             await keepers.close()

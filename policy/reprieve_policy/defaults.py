@@ -1,13 +1,13 @@
 """What is filled in: never where somebody said something, never in a template (rollouts, GitOps drift, immutable Jobs).
 
-Pods get their class, what the admin set as Koordinator's defaults, what their predecessor left them, and the agent where they ask
-for it; PriorityClasses get the toleration's other half; marked pods get the label that the operator's watch selects.
+Pods get their class, what the admin set as Koordinator's defaults, what their predecessor left them, the agent where they ask
+for it, and a responder to native Evictions where that is the policy; PriorityClasses get the toleration's other half; marked pods get the label that the operator's watch selects.
 """
 
 from collections.abc import Iterator
 
 from . import facts as known
-from . import gate, keys, mark, sidecar, stamps, toleration
+from . import gate, keys, mark, native_eviction, sidecar, stamps, toleration
 from .facts import Facts
 from .namespace import OFF
 from .objects import Resource, annotations_of, labels_of, pod_views
@@ -42,6 +42,7 @@ def _default_pod(pod: Resource, facts: Facts) -> Iterator[Change | Gate | Entry]
         yield from stamps.decide_stamps(facts.inherited, view, facts.settings)
     yield from gate.decide_gate(pod, facts)
     yield from sidecar.decide_sidecar(pod, facts)
+    yield from native_eviction.decide_responder(pod, facts)
 
 
 def _default_toleration(priority_class: Resource) -> Iterator[Change]:

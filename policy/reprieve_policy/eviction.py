@@ -68,6 +68,8 @@ class Source(StrEnum):
 
     LABEL = "label"
     KOORDINATOR = "koordinator"
+    EVICTION_REQUEST = "eviction-request"
+    """A native Eviction (`native_eviction`), of which Reprieve is a responder: a drain-like request."""
     GANG = "gang"
     """Another pod of its gang was asked to go, and they go as a whole."""
 
@@ -143,6 +145,8 @@ class Eviction:
     """The gang that goes as a whole with this pod (`disruption.identity_of`); empty for one that goes alone."""
     decision_id: str = ""
     """The id of the eviction that began the gang's."""
+    request_uid: str = ""
+    """Of the native Eviction that asked; empty where none did."""
 
 
 def render(eviction: Eviction) -> str:
@@ -246,6 +250,7 @@ _JSON_NAMES = {
     "refused_on": "refusedOn",
     "gang": "gang",
     "decision_id": "decision",
+    "request_uid": "request",
 }
 
 _READERS: Mapping[str, Callable[[object], object]] = {
@@ -268,4 +273,5 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "refused_on": lambda value: Ground(_read_text(value)),
     "gang": _read_text,
     "decision_id": _read_text,
+    "request_uid": _read_text,
 }

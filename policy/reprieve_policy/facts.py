@@ -42,6 +42,8 @@ class Facts:
     """True where no API server checks rights afterwards: then what needs one is said."""
     operator_is_there: bool = False
     """One leads, and has said so in time."""
+    serves_evictions: bool = False
+    """The API server serves native Evictions, as far as the object has anything to do with them."""
     made_together: int = 1
     """Pods that this pod's controller makes without waiting for one of them to run; looked up for a gang's pods only."""
 

@@ -51,6 +51,8 @@ QUOTA_NAMESPACES = "quota.scheduling.koordinator.sh/namespaces"
 # A victim. Users may set the label to `requested` only; every other value is a phase, written by Reprieve.
 SOFT_EVICTION = PREFIX + "soft-eviction"
 EVICTION = PREFIX + "eviction"
+# Which native Eviction asks that the pod go, written by the operator as the responder that it is; see `mark`.
+EVICTION_REQUEST = PREFIX + "eviction-request"
 CLEANUP_FINALIZER = PREFIX + "cleanup"
 
 # A gang's pod that waits for the others: the scheduling gate, and the label (`waiting`) by which a watch selects such pods.

@@ -81,6 +81,7 @@ def begin(found: mark.Mark, source: Source, pod_uid: str, now: datetime) -> Evic
         initiator=found.initiator,
         reason=found.reason,
         mark_grace_seconds=found.grace_seconds,
+        request_uid=found.request_uid,
     )
 
 

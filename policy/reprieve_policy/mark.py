@@ -1,19 +1,19 @@
 """A soft-eviction mark: somebody asks that a pod go. Nothing is deleted yet.
 
-Three dialects (document 000 and Koordinator's `apis/extension/descheduling.go`): our label `requested`; Koordinator's
+Four dialects (document 000 and Koordinator's `apis/extension/descheduling.go`): our label `requested`; Koordinator's
 annotation, JSON `{timestamp, deleteOptions, initiator, reason}` or the bare `true` that its comment allows; the label
-of the same key that its proposal describes. Timestamps are information: notice always counts from when Reprieve sees
+of the same key that its proposal describes; and the annotation by which the operator says that a native Eviction asks. Timestamps are information: notice always counts from when Reprieve sees
 the mark, so that a date in the past shortens nobody's time.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from . import text as texts
 from . import timestamp
-from .keys import KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
+from .keys import EVICTION_REQUEST, KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
 from .verdict import Kind, Violation, annotation_path
 
 REQUESTED = "requested"
@@ -31,6 +31,8 @@ MAX_ANNOTATION = 16 * 1024
 
 _EXPECTED = 'must be "true" or a JSON object like {"timestamp":"2006-01-02T15:04:05Z","initiator":"descheduler"}'
 _NOT_A_MARK = ("", "false")
+_REQUESTED = "eviction requested"
+"""Why, in the words that the workload is told."""
 _INT64 = 2**63
 
 
@@ -43,10 +45,15 @@ class Mark:
     requested_at: datetime | None = None
     grace_seconds: int | None = None
     """`deleteOptions.gracePeriodSeconds`: may shorten the pod's own grace, never lengthen it."""
+    request_uid: str = ""
+    """Of the native Eviction that asks."""
 
 
 def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | Violation | None:
-    """Return the pod's mark: the most detailed of those it carries, a violation where that is unreadable."""
+    """Return the pod's mark: a native Eviction's, else the most detailed; a violation where that is unreadable."""
+    request = read_request(annotations)
+    if request is not None:
+        return request
     if annotations.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK:
         parsed = parse_annotation(
             annotations[KOORDINATOR_SOFT_EVICTION], annotation_path("", KOORDINATOR_SOFT_EVICTION)
@@ -59,7 +66,28 @@ def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | Vi
 
 def is_marked(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
     """True where any dialect asks for an eviction, readable or not."""
-    return _is_labelled(labels) or annotations.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+    is_annotated = annotations.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+    return _is_labelled(labels) or is_annotated or read_request(annotations) is not None
+
+
+def read_request(annotations: Mapping[str, str]) -> Mark | None:
+    """Return the mark by which a native Eviction asks; what the operator did not write is none."""
+    text = annotations.get(EVICTION_REQUEST, "")
+    if not text or len(text) > MAX_ANNOTATION:
+        return None
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    uid = _text(document.get("uid")) if isinstance(document, dict) else ""
+    if not uid:
+        return None
+    return Mark(initiator=_text(document.get("requesters")), reason=_REQUESTED, request_uid=uid)
+
+
+def render_request(uid: str, requesters: Iterable[str]) -> str:
+    """Return the annotation by which the native Eviction `uid` asks."""
+    return json.dumps({"uid": uid, "requesters": _text(", ".join(requesters))}, separators=(",", ":"))
 
 
 def parse_annotation(text: str, path: str) -> Mark | Violation:

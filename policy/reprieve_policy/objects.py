@@ -40,7 +40,7 @@ class ObjectMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """An entry of a list of which only the name is read: a scheduling gate."""
+    """An entry of a list of which only the name is read: a scheduling gate, or an eviction responder."""
 
     name: str = ""
 
@@ -169,6 +169,7 @@ class Spec:
     initContainers: Sequence[Container] | None = None
     schedulingGates: Sequence[Named] | None = None
     schedulingGroup: SchedulingGroup | None = None
+    evictionResponders: Sequence[Named] | None = None
     resources: Requirements | None = None
     overhead: Quantities | None = None
     volumes: Sequence[Volume] | None = None

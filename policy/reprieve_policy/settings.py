@@ -72,6 +72,8 @@ class PolicySettings:
     suspend_jobs: bool = False
     """A Job of which all pods must go is suspended instead, and resumed after the back-off."""
     suspended_job_backoff_seconds: int = 300
+    eviction_responder: bool = False
+    """New pods that want a checkpoint name Reprieve as a responder to EvictionRequests, where the API server serves them."""
     recreate_bare_pods: bool = False
     """Victims that nobody replaces are made anew, in namespaces that gave the operator the right to."""
     unreachable_min_available: str = WARN
@@ -188,6 +190,7 @@ FIELDS: Mapping[str, Field] = {
     "forceDeleteOnLostNodes": Field("force_delete_on_lost_nodes", koordinator.parse_boolean),
     "suspendJobs": Field("suspend_jobs", koordinator.parse_boolean),
     "suspendedJobBackoff": Field("suspended_job_backoff_seconds", _DURATION.parse),
+    "evictionResponder": Field("eviction_responder", koordinator.parse_boolean),
     "recreateBarePods": Field("recreate_bare_pods", koordinator.parse_boolean),
     "unreachableMinAvailable": Field("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
     "agentImage": Field("agent_image", _image_name),

@@ -8,7 +8,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -54,8 +54,12 @@ class Reflector(Generic[K, V]):
         params: Params | None = None,
         absent_retry_seconds: float | None = None,
         page: int = _PAGE,
+        absent: Collection[int] = (_NOT_FOUND,),
     ) -> None:
-        """Where `absent_retry_seconds` is set, a collection that is not served is empty, and looked for so often."""
+        """Where `absent_retry_seconds` is set, a collection that is not served is empty, and looked for so often.
+
+        `absent` is how the API server says that it is not; 403 among it where the right to read it is optional.
+        """
         self._api = api
         self._path = path
         self._decode_as = decode_as
@@ -64,6 +68,9 @@ class Reflector(Generic[K, V]):
         self._params = params
         self._absent_retry_seconds = absent_retry_seconds
         self._page = page
+        self._absent = absent
+        self.absent_as: int | None = None
+        """How the API server said last that the collection is not served."""
         self._synced = asyncio.Event()
         self._items: dict[Key, V] = {}
         self._heard_at = -math.inf
@@ -77,6 +84,11 @@ class Reflector(Generic[K, V]):
     def is_synced(self) -> bool:
         """True once the whole collection was listed."""
         return self._synced.is_set()
+
+    @property
+    def is_served(self) -> bool:
+        """True while the items are the collection's; not before its first list, nor where it is not served."""
+        return self.is_synced and self.absent_as is None
 
     @property
     def age_seconds(self) -> float:
@@ -104,7 +116,8 @@ class Reflector(Generic[K, V]):
             except ApiError as error:
                 # 410 is the server's word for "too old, list again"; so is any watch that it refuses.
                 version = "" if error.status else version
-                if error.status == _NOT_FOUND and self._absent_retry_seconds is not None:
+                if error.status in self._absent and self._absent_retry_seconds is not None:
+                    self.absent_as = error.status
                     self._hold({})
                     await asyncio.sleep(self._absent_retry_seconds)
                     continue
@@ -126,6 +139,7 @@ class Reflector(Generic[K, V]):
         async for items, page_version in pages:
             version = page_version
             fresh.update((_key(item), self._keep(item)) for item in items)
+        self.absent_as = None
         self._hold(fresh)
         return version
 

@@ -65,6 +65,7 @@ def test_what_is_guarded_is_what_the_operator_writes_and_the_marks() -> None:
         keys.SOFT_EVICTION,
         keys.KOORDINATOR_SOFT_EVICTION,
         keys.EVICTION,
+        keys.EVICTION_REQUEST,
         keys.CHECKPOINT_REQUEST,
         keys.CLEANUP_FINALIZER,
     }

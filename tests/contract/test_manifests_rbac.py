@@ -142,6 +142,7 @@ def test_rights_of_people_are_bound_to_nobody() -> None:
     for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
     asked = {"reprieve:cancel-soft-evictions", "reprieve:edit-policies", "reprieve:claim-non-preemptible"}
     assert for_people == asked | {
+        "reprieve:answer-evictions",
         "reprieve:audit",
         "reprieve:claim-sensitive",
         "reprieve:read-nodes",
@@ -162,6 +163,17 @@ def test_who_has_lost_nodes_looked_at_grants_the_operator_to_read_one_and_nothin
     operator = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR.namespace}
     assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
     assert {right[:2] for right in _rights_in(binding)} == {("get", "nodes")}
+
+
+def test_who_has_evictions_answered_grants_the_operator_to_watch_them_and_to_write_their_status_and_nothing_else() -> (
+    None
+):
+    (binding,) = manifests.read(manifests.EXAMPLES / "eviction-requests.yaml")
+    operator = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR.namespace}
+    assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
+    evictions = "lifecycle.k8s.io/evictions"
+    granted = {("list", evictions), ("watch", evictions), ("patch", f"{evictions}/status")}
+    assert {right[:2] for right in _rights_in(binding)} == granted
 
 
 def test_who_makes_pods_from_checked_templates_may_claim_the_class_in_them_and_nothing_else() -> None:

@@ -31,6 +31,8 @@ class StubApi:
     lists_released: asyncio.Event = field(default_factory=asyncio.Event)
     absent: set[str] = field(default_factory=set)
     """Collections that are not served."""
+    barred: set[str] = field(default_factory=set)
+    """Collections that may not be read."""
     granted: set[str] = field(default_factory=set)
     """Users that have every right."""
     asked: list[Any] = field(default_factory=list)
@@ -51,9 +53,10 @@ class StubApi:
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
-        if path in self.absent:
+        if path in self.barred | self.absent:
             self.calls[path] += 1
-            return web.json_response({"code": 404, "reason": "NotFound", "message": "not served"}, status=404)
+            code, reason = (403, "Forbidden") if path in self.barred else (404, "NotFound")
+            return web.json_response({"code": code, "reason": reason, "message": "not for you"}, status=code)
         if "watch" in request.query:
             self.calls[f"{path}?watch"] += 1
             return await self._watch(request)

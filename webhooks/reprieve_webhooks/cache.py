@@ -30,6 +30,7 @@ from .questions import TooManyQuestionsError
 from .quotas import ElasticQuotas
 from .review import Request
 from .rights import Rights
+from .served import ServedEvictions
 
 _MOST_READ = 8
 """PriorityClasses, for one object: its own, what that is defended with, and some that were made with it."""
@@ -77,6 +78,7 @@ class ClusterFacts:
         self._policy = PolicyMap(api, own_namespace, config_map, on_change=show_policy)
         self._rights = Rights(api, timeout_seconds=lookup_timeout_seconds)
         self._quotas = ElasticQuotas(api)
+        self._served = ServedEvictions(api, timeout_seconds=lookup_timeout_seconds)
         self._gangs = Gangs(api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup)
         self._inheritance = Inheritance(api, lookup_timeout_seconds=lookup_timeout_seconds)
         self._is_complete = False
@@ -136,6 +138,7 @@ class ClusterFacts:
             operator_is_there=operator_is_there,
             made_together=await self._gate.count_made_together(resource, request.namespace) if may_wait else ALONE,
             quotas=self._quotas.known,
+            serves_evictions=is_new and await self._served.concern(resource, settings),
         )
         return await self._with_rights(request, resource, facts)
 
