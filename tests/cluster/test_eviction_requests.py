@@ -26,8 +26,7 @@ pytestmark = pytest.mark.cluster
 GATES, SERVED = "EvictionRequestAPI=true,GenericWorkload=true", "api/all=true"
 OURS = {"name": NAME, "priority": PRIORITY}
 POLLS = {keys.CHECKPOINT_HINT: "annotation:", keys.CHECKPOINT_TIMEOUT: "60s"}
-MOST_WRITES = 6
-"""A mark of this kind is one more than what any victim takes."""
+MOST_WRITES = 5
 
 
 @dataclass

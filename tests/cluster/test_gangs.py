@@ -195,3 +195,18 @@ def the_condition(ours: Ours, status: str) -> Any:
     group = ours.cluster.kubectl.get("podgroups.v1beta1.scheduling.k8s.io", "native", "-n", NAMESPACE)
     conditions = group.get("status", {}).get("conditions", [])
     return next((c for c in conditions if (c["type"], c["status"]) == ("PodsNotMatchingPriority", status)), None)
+
+
+def test_explain_says_what_the_native_group_of_a_pod_says(ours: Ours) -> None:
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": 2}},
+        "priorityClassName": "high",
+        "disruptionMode": {"all": {}},
+    }
+    assert ours.create(an_object("scheduling.k8s.io/v1beta1", "PodGroup", "explained", spec=spec)).status == 0
+    group = {"schedulingGroup": {"podGroupName": "explained"}, "priorityClassName": "low"}
+    assert ours.create(a_pod("explained", "", **group)).status == 0
+    done = ours.cluster.reprieve("explain", "explained", "-n", NAMESPACE)
+    assert "defended with priority 900" in done.stdout
+    assert 'its gang "explained" goes as a whole' in done.stdout
+    assert 'its PodGroup "explained" places 2 pods together, or none' in done.stdout
