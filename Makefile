@@ -85,6 +85,10 @@ bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, b
 bench-preemption: setup binaries ## one trace of jobs against each way to preempt (JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,guard)
 	@$(BIN)/python -m bench.preemption $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(ARGS)
 
+.PHONY: bench-extender
+bench-extender: setup ## one call of a scheduler about 5,000 nodes, with uids and with whole pods (NODES=5000 PODS=10 a node)
+	@$(BIN)/python -m bench.extender $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(ARGS)
+
 .PHONY: fuzz
 fuzz: setup ## hostile reviews and clients against the admission server (SEED=7 BUDGET=100000, or BUDGET=90s)
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(ONLY),--only $(ONLY))

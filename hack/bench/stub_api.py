@@ -19,12 +19,16 @@ Collections = Mapping[str, list[dict[str, Any]]]
 NOT_FOUND = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
 
 
-def read(collections: Collections, path: str) -> dict[str, Any] | None:
-    """Return the list at a path, or the object; `None` where its collection has none of that name."""
+def read(collections: Collections, path: str, selector: str = "") -> dict[str, Any] | None:
+    """Return the list at a path, or the object; `None` where its collection has none of that name.
+
+    What fields select is not worked out: such a list is one of its own, `PATH?SELECTOR`, or else the whole.
+    """
     folder, _, name = path.rpartition("/")
     if folder in collections:
         return next((item for item in collections[folder] if item["metadata"]["name"] == name), None)
-    return {"metadata": {"resourceVersion": "1"}, "items": collections.get(path, [])}
+    found = collections.get(f"{path}?{selector}", collections.get(path, []))
+    return {"metadata": {"resourceVersion": "1"}, "items": found}
 
 
 class _Server(ThreadingHTTPServer):
@@ -43,10 +47,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        if "watch" in parse_qs(url.query):
+        asked = parse_qs(url.query)
+        if "watch" in asked:
             self._hold_open()
         else:
-            found = read(self.server.collections, url.path)
+            found = read(self.server.collections, url.path, *asked.get("fieldSelector", ()))
             self._answer(found or NOT_FOUND, HTTPStatus.OK if found else HTTPStatus.NOT_FOUND)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name

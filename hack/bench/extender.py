@@ -1,0 +1,229 @@
+"""`make bench-extender`: one call of kube-scheduler about every node of a large cluster, answered by the whole program.
+
+`reprieve-webhooks` itself, behind it a stand-in for the API server that holds the nodes, their pods and one that waits. Each
+call names every node with three victims, in turn as uids (`nodeCacheCapable: true`) and as whole pods. Meanwhile something
+small is asked again and again, as reviews would be: what it waits for is what a decision costs everybody else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from realcluster.errors import ClusterError
+from reprieve_webhooks.extender.route import PATH
+
+from . import contenders, servers, stub_api
+from .figures import aligned
+from .servers import Server
+
+PRIORITIES = {"tolerant": 500, "low": 1000, "middle": 2000, "urgent": 5000}
+ANNOTATIONS = "preemption-toleration.scheduling.x-k8s.io/"
+TOLERANT = {f"{ANNOTATIONS}minimum-preemptable-priority": "10000", f"{ANNOTATIONS}toleration-seconds": "-1"}
+KINDS = ("tolerant", "low", "middle", "low", "low", "middle", "tolerant", "low", "middle", "low")
+PROPOSED = 3
+MAX_BYTES = 512 * 1024 * 1024
+OK = 200
+SYNC_SECONDS = 300.0
+PROBE_SECONDS = 0.005
+WAITING = "status.nominatedNodeName!=,spec.nodeName="
+"""Selects the pods that the guard watches: there are none."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one way of calling took."""
+
+    way: str
+    mebibytes: float
+    seconds: list[float]
+    cpu_seconds: float
+    probe_seconds: list[float] = field(default_factory=list)
+
+    def cells(self) -> tuple[str, ...]:
+        """Return a line of the table."""
+        waits = self.probe_seconds
+        return (
+            self.way,
+            f"{self.mebibytes:.1f}",
+            f"{percentile(self.seconds, 0.5) * 1000:,.0f}",
+            f"{percentile(self.seconds, 0.99) * 1000:,.0f}",
+            f"{self.cpu_seconds / len(self.seconds) * 1000:,.0f}",
+            f"{percentile(waits, 0.5) * 1000:.1f}",
+            f"{percentile(waits, 0.99) * 1000:.1f}",
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; status 1 where an answer is wrong or late."""
+    options = _parse(arguments)
+    conditions = servers.read_machine()
+    with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch:
+        folder = Path(scratch)
+        trust = contenders.write_certificates(folder)
+        try:
+            _measure(options, folder, trust)
+        except ClusterError as error:
+            print(f"bench-extender: {error}", file=sys.stderr)
+            return 1
+    print(", ".join(f"{name} {value}" for name, value in conditions.items()))
+    return 0
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least `share` of all do not exceed (nearest rank)."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
+
+
+def collections(nodes: int, pods: int) -> stub_api.Collections:
+    """Return the cluster: nodes of 8 CPUs, full, and one pod that waits for two."""
+    running = [pod(f"n{node}-p{index}", index, f"n{node}") for node in range(nodes) for index in range(pods)]
+    waiting = pod("waiting", 0, "") | {"status": {"phase": "Pending"}}
+    waiting["spec"] |= {"priorityClassName": "urgent", "priority": PRIORITIES["urgent"]}
+    waiting["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    size = {"cpu": f"{800 * pods}m", "memory": "64Gi", "pods": "110"}
+    return {
+        "/api/v1/pods": [*running, waiting],
+        f"/api/v1/pods?{WAITING}": [],
+        "/api/v1/nodes": [{"metadata": {"name": f"n{node}"}, "status": {"allocatable": size}} for node in range(nodes)],
+        "/api/v1/namespaces": [{"metadata": {"name": "default"}}],
+        "/apis/scheduling.k8s.io/v1/priorityclasses": [
+            {"metadata": {"name": name, "annotations": TOLERANT if name == "tolerant" else {}}, "value": value}
+            for name, value in PRIORITIES.items()
+        ],
+    }
+
+
+def pod(name: str, index: int, node: str) -> dict[str, Any]:
+    """Return a pod of some 3 KB, as a scheduler's cache has one: without managed fields."""
+    kind = KINDS[index % len(KINDS)]
+    env = [{"name": f"SETTING_{number}", "value": f"value-{number}" * 4} for number in range(20)]
+    mounts = [{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}]
+    requests = {"cpu": "800m", "memory": "1Gi"}
+    container = {"name": "main", "image": f"registry.example.com/{name}:1", "resources": {"requests": requests}}
+    spec = {
+        "nodeName": node,
+        "priorityClassName": kind,
+        "priority": PRIORITIES[kind],
+        "preemptionPolicy": "PreemptLowerPriority",
+        "containers": [{**container, "env": env, "volumeMounts": mounts}],
+        "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}],
+    }
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+    ]
+    labels = {"app.kubernetes.io/name": f"app-{index}", "pod-template-hash": "5d4f8c7b9", "team": f"team-{index}"}
+    uid = f"{name:x>36}"[-36:]
+    metadata = {"name": name, "namespace": "default", "uid": uid, "labels": labels}
+    status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "conditions": conditions}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def call(cluster: stub_api.Collections, pods: int, *, whole: bool) -> bytes:
+    """Return what kube-scheduler would send: of each node, the three that it would take itself."""
+    *running, waiting = cluster["/api/v1/pods"]
+    by_node = {}
+    for first in range(0, len(running), pods):
+        lowest = sorted(running[first : first + pods], key=lambda found: found["spec"]["priority"])[:PROPOSED]
+        victims = lowest if whole else [{"UID": found["metadata"]["uid"]} for found in lowest]
+        by_node[lowest[0]["spec"]["nodeName"]] = {"Pods": victims, "NumPDBViolations": 0}
+    way = "NodeNameToVictims" if whole else "NodeNameToMetaVictims"
+    return json.dumps({"Pod": waiting, way: by_node}, separators=(",", ":")).encode()
+
+
+def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -> None:
+    cluster = collections(options.nodes, options.pods)
+    flags = ("--extender=true", f"--max-extender-bytes={MAX_BYTES}", "--extender-timeout-seconds=60")
+    with stub_api.serve(cluster) as url:
+        command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *flags)
+        with servers.running(command, None, folder / "log", trust) as server:
+            ways = {"uids": False, "whole pods": True}
+            bodies = {name: call(cluster, options.pods, whole=whole) for name, whole in ways.items()}
+            _wait_synced(server, trust, bodies["uids"])
+            count, cpu = len(cluster["/api/v1/pods"]), server.cpu_seconds()
+            print(f"{options.nodes:,} nodes, {count:,} pods: ready after {cpu:.1f} CPU s, {server.rss_mib():.0f} MiB")
+            results = [_turn(server, trust, name, body, options.calls) for name, body in bodies.items()]
+            columns = ("call", "MiB", "p50 ms", "p99 ms", "CPU ms", "others' p50 ms", "others' p99 ms")
+            print(aligned([columns, *(result.cells() for result in results)]))
+            print(f"{server.rss_mib():.0f} MiB afterwards; {options.calls} calls each way")
+
+
+def _turn(server: Server, trust: ssl.SSLContext, way: str, body: bytes, calls: int) -> Result:
+    seconds: list[float] = []
+    before = server.cpu_seconds()
+    with _probing(server, trust) as waits:
+        for _ in range(calls):
+            begun = time.perf_counter()
+            status, answer = _post(server, trust, body)
+            seconds.append(time.perf_counter() - begun)
+            if status != OK or len(json.loads(answer)["NodeNameToMetaVictims"]) != 1:
+                raise ClusterError(f"{way}: answered with {status}: {answer[:200]!r}")
+    return Result(way, len(body) / 2**20, seconds, server.cpu_seconds() - before, waits)
+
+
+def _wait_synced(server: Server, trust: ssl.SSLContext, body: bytes) -> None:
+    deadline = time.monotonic() + SYNC_SECONDS
+    while _post(server, trust, body)[0] != OK:
+        if time.monotonic() > deadline:
+            raise ClusterError(f"no answer within {SYNC_SECONDS:.0f} s")
+        time.sleep(0.2)
+
+
+def _post(server: Server, trust: ssl.SSLContext, body: bytes) -> tuple[int, bytes]:
+    connection = http.client.HTTPSConnection(server.address, server.port, timeout=120, context=trust)
+    try:
+        connection.request("POST", PATH, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _probing(server: Server, trust: ssl.SSLContext) -> Iterator[list[float]]:
+    """Ask something small on one connection for as long as the block runs; the list fills with what each had to wait."""
+    ended, waits = threading.Event(), list[float]()
+
+    def probe() -> None:
+        connection = http.client.HTTPSConnection(server.address, server.port, timeout=120, context=trust)
+        while not ended.wait(PROBE_SECONDS):
+            begun = time.perf_counter()
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+            waits.append(time.perf_counter() - begun)
+        connection.close()
+
+    thread = threading.Thread(target=probe)
+    thread.start()
+    try:
+        yield waits
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("bench-extender", description="Measure one call of a scheduler about many nodes.")
+    parser.add_argument(
+        "--nodes", type=int, default=5000, help="in the cluster and in each call (default: %(default)s)"
+    )
+    parser.add_argument("--pods", type=int, default=10, help="on each node (default: %(default)s)")
+    parser.add_argument("--calls", type=int, default=30, help="each way (default: %(default)s)")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
