@@ -11,11 +11,12 @@ from reprieve_policy.rules import RULES
 from reprieve_runtime.api import Api
 
 from . import connection, judging
-from .cluster import ClusterReader, Known
+from .cluster import ClusterReader
 from .connection import Target, cluster_options
 from .finding import Finding, Level, ObjectName, Tally, printable
 from .formats import gauge, report
 from .knowledge import POLICY_MAP
+from .known import Known
 
 ROWS = tuple(row for row in KINDS.values() if any(row.kind in rule.kinds for rule in RULES))
 """The kinds that have rules."""

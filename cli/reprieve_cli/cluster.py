@@ -1,22 +1,20 @@
 """What `audit` reads of a cluster: which kinds it serves, the facts that rules need, and objects, a page at a time."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from reprieve_policy import namespace, settings
-from reprieve_policy.facts import Facts
 from reprieve_policy.kinds import ServedKind
-from reprieve_policy.namespace import ENFORCE, NamespacePolicy
-from reprieve_policy.objects import ObjectMeta, Resource, annotations_of, labels_of
-from reprieve_policy.settings import PolicySettings
+from reprieve_policy.objects import ObjectMeta, Resource
 from reprieve_policy.template_kinds import TemplateKinds
 from reprieve_runtime import templates
 from reprieve_runtime.api import Api, ApiError, PartialObject
+
+from .known import POLICY_NAME, POLICY_NAMESPACE, Known
 
 T = TypeVar("T")
 
@@ -28,9 +26,8 @@ _METADATA_IS_ENOUGH = frozenset({"Namespace"})
 """Kinds whose rules read nothing else. All others have a template, a spec or a value that is judged."""
 
 
-_POLICY_NAMESPACE, _POLICY_NAME = Facts().policy_config_map
-_POLICY_PATH = f"/api/v1/namespaces/{_POLICY_NAMESPACE}/configmaps"
-_POLICY_SELECTOR = {"fieldSelector": f"metadata.name={_POLICY_NAME}"}
+_POLICY_PATH = f"/api/v1/namespaces/{POLICY_NAMESPACE}/configmaps"
+_POLICY_SELECTOR = {"fieldSelector": f"metadata.name={POLICY_NAME}"}
 """The one ConfigMap that has a rule: the others are many, large, and nobody's business."""
 
 
@@ -41,27 +38,6 @@ class Collection(NamedTuple):
     path: str
     template_paths: tuple[str, ...] = ()
     """Where the pod templates of another project's kind stand; empty for the kinds that are read by their form."""
-
-
-@dataclass(slots=True)
-class Known:
-    """The facts of a whole cluster: its policy, and what is small enough to be kept."""
-
-    settings: PolicySettings = field(default_factory=PolicySettings)
-    namespaces: dict[str, NamespacePolicy] = field(default_factory=dict)
-    priority_classes: dict[str, Resource] = field(default_factory=dict)
-
-    def policy_of(self, name: str) -> NamespacePolicy:
-        """Return the policy of a Namespace; the default's for one that is not known, and for what is in none."""
-        return self.namespaces.get(name, _UNSAID)
-
-    def facts_for(self, name: str) -> Facts:
-        """Return what rules may know; what they say is asked for in full, however little the Namespace enforces."""
-        policy = replace(self.policy_of(name), enforcement=ENFORCE)
-        return Facts(settings=self.settings, namespace=policy, priority_classes=self.priority_classes)
-
-
-_UNSAID = NamespacePolicy()
 
 
 class ClusterReader:
@@ -77,20 +53,31 @@ class ClusterReader:
         """Read the facts that rules need."""
         known = Known()
         async for found in self._objects(_POLICY_PATH, _POLICY_SELECTOR):
-            parsed = settings.parse(found.data or {})
-            known.settings = parsed if isinstance(parsed, PolicySettings) else known.settings
+            known.take(found)
         async for found in self._namespaces():
-            labels, annotations = labels_of(found.metadata), annotations_of(found.metadata)
-            known.namespaces[found.metadata.name or ""] = namespace.read_leniently(labels, annotations)
+            # Neither an item of a list nor metadata alone says its kind.
+            known.take(replace(found, kind="Namespace"))
         async for found in self._objects("/apis/scheduling.k8s.io/v1/priorityclasses", {}):
-            known.priority_classes[found.metadata.name or ""] = found
+            known.take(replace(found, kind="PriorityClass"))
         return known
+
+    async def take_all(self, path: str, decode_as: type[T], take: Callable[[T], None]) -> None:
+        """Have each object of a collection taken in; one that is not served has none."""
+        try:
+            async for page, _ in self._api.pages(path, msgspec.Raw, limit=PAGE):
+                for text in page:
+                    found = self._decoded(path, text, partial(msgspec.json.decode, type=decode_as))
+                    if found is not None:
+                        take(found)
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                self._tell_of(path, error)
 
     async def collections(self, rows: Iterable[ServedKind]) -> AsyncIterator[Collection]:
         """Yield where each kind is served, of several versions at the preferred; one that is not served is skipped."""
         for row in rows:
             if row.kind == "ConfigMap":
-                if self._namespace in ("", _POLICY_NAMESPACE):
+                if self._namespace in ("", POLICY_NAMESPACE):
                     yield Collection(row.kind, _POLICY_PATH)
             elif row.is_namespaced or not self._namespace:
                 found = await self._find(row)
@@ -180,7 +167,7 @@ class ClusterReader:
             raise error
         self._tell(f"{path}: {_reason(error)}")
 
-    def _decoded(self, path: str, text: msgspec.Raw, read: Callable[[msgspec.Raw], Resource]) -> Resource | None:
+    def _decoded(self, path: str, text: msgspec.Raw, read: Callable[[msgspec.Raw], T]) -> T | None:
         """Return one object; in a custom resource without a schema, anything may be stored."""
         try:
             return read(text)

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, Entry] = {
     "evict": Entry("reprieve_cli.evict", "Ask pods to save their work and go."),
     "reclaim": Entry("reprieve_cli.reclaim", "Begin to give a lent node back to its home."),
     "explain": Entry("reprieve_cli.explain", "Say what would happen to a pod that had to go."),
+    "simulate": Entry("reprieve_cli.simulate", "Say whom a pod would preempt, and why not the others."),
     "cleanup": Entry("reprieve_cli.cleanup", "Remove every trace before uninstalling."),
     "watch": Entry("reprieve_cli.watch", "Show victims as they go."),
     "render": Entry("reprieve_cli.render", "Write the rules as policies that the API server evaluates itself."),

@@ -2,9 +2,10 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 T = TypeVar("T")
 
@@ -12,21 +13,42 @@ _QUIET_SECONDS = 2.0
 _EVERY = 100
 
 
+class Counter:
+    """Says how many there were so far. To be entered, and left once all have been counted."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._number = 0
+        self._is_watched = sys.stderr.isatty()
+        self._begun = time.monotonic()
+        self._shown = ExitStack()
+        self._update: Callable[[str], None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._shown.close()
+
+    def count(self, more: int = 1) -> None:
+        """Take in `more` of them."""
+        before, self._number = self._number, self._number + more
+        if not self._is_watched or before // _EVERY == self._number // _EVERY:
+            return
+        text = f"{self._number} {self._what}"
+        if self._update is not None:
+            self._update(text)
+        elif time.monotonic() - self._begun > _QUIET_SECONDS:
+            from rich.console import Console  # noqa: PLC0415 - costs more than a short command's whole work
+
+            self._update = self._shown.enter_context(Console(stderr=True).status(text)).update
+
+
 def track(items: Iterable[T], what: str) -> Iterator[T]:
     """Yield the items, and say how many there were."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    begun = time.monotonic()
-    with ExitStack() as shown:
-        update = None
-        for number, item in enumerate(items, 1):
+    with Counter(what) as counter:
+        for item in items:
             yield item
-            if number % _EVERY:
-                continue
-            if update is not None:
-                update(f"{number} {what}")
-            elif time.monotonic() - begun > _QUIET_SECONDS:
-                from rich.console import Console  # noqa: PLC0415 - costs more than a short command's whole work
-
-                update = shown.enter_context(Console(stderr=True).status(f"{number} {what}")).update
+            counter.count()

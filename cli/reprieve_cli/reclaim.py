@@ -19,9 +19,10 @@ from reprieve_runtime.api import JSON_PATCH, Api, ApiError, PartialObject
 from reprieve_runtime.paths import object_path
 
 from . import marking
-from .cluster import ClusterReader, Known
+from .cluster import ClusterReader
 from .connection import CANNOT, Target, run, whole_cluster_options
 from .finding import printable
+from .known import Known
 from .lodgers import read_parties
 from .pods import PodContext
 from .reclaim_plan import Row, build_plan, decide_rows

@@ -11,8 +11,8 @@ from reprieve_policy import facts as known_facts
 from reprieve_policy.cost import Cost
 from reprieve_policy.reclaim import Fate, Lot
 
-from .cluster import Known
 from .finding import printable
+from .known import Known
 from .lodgers import Party
 
 _COLOURS = {Fate.GOES: "yellow", Fate.GOING: "cyan", Fate.STAYS: "green"}

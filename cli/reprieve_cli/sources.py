@@ -24,23 +24,24 @@ class Text(NamedTuple):
     content: str | Unreadable
 
 
-def read_all(names: Iterable[str], *, recursive: bool) -> Iterator[Text]:
+def read_all(names: Iterable[str], *, recursive: bool, max_bytes: int | None = None) -> Iterator[Text]:
     """Yield the text of each file, of each manifest in a folder, and of standard input for `-`."""
+    limit = MAX_BYTES if max_bytes is None else max_bytes
     for name in names:
         if name == STDIN:
-            yield Text("stdin", _decoded(sys.stdin.buffer.read(MAX_BYTES + 1)))
+            yield Text("stdin", _decoded(sys.stdin.buffer.read(limit + 1), limit))
         elif Path(name).is_dir():
-            yield from _read_folder(Path(name), recursive=recursive)
+            yield from _read_folder(Path(name), limit, recursive=recursive)
         else:
-            yield _read_file(Path(name))
+            yield _read_file(Path(name), limit)
 
 
-def _read_folder(folder: Path, *, recursive: bool) -> Iterator[Text]:
+def _read_folder(folder: Path, max_bytes: int, *, recursive: bool) -> Iterator[Text]:
     files = sorted(_manifests(folder, recursive=recursive))
     if not files:
         hint = "" if recursive else "; -R also looks in the folders below"
         yield Text(str(folder), Unreadable(f"no {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} file in it{hint}"))
-    yield from map(_read_file, files)
+    yield from (_read_file(file, max_bytes) for file in files)
 
 
 def _manifests(folder: Path, *, recursive: bool) -> Iterator[Path]:
@@ -52,18 +53,18 @@ def _manifests(folder: Path, *, recursive: bool) -> Iterator[Path]:
                 yield Path(root, file)
 
 
-def _read_file(path: Path) -> Text:
+def _read_file(path: Path, max_bytes: int) -> Text:
     try:
         with path.open("rb") as file:
-            return Text(str(path), _decoded(file.read(MAX_BYTES + 1)))
+            return Text(str(path), _decoded(file.read(max_bytes + 1), max_bytes))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return Text(str(path), Unreadable(reason[:1].lower() + reason[1:]))
 
 
-def _decoded(content: bytes) -> str | Unreadable:
-    if len(content) > MAX_BYTES:
-        return Unreadable(f"larger than {MAX_BYTES // 1024 // 1024} MiB: split it")
+def _decoded(content: bytes, max_bytes: int) -> str | Unreadable:
+    if len(content) > max_bytes:
+        return Unreadable(f"larger than {max_bytes // 1024 // 1024} MiB: split it")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -101,13 +101,14 @@ def _converted(document: dict[str, Any]) -> Resource:
         return msgspec.convert(document, Resource)
     except msgspec.ValidationError:
         # Go reads `null` as absent, anywhere; looking for it in every object would cost more than all its rules.
-        return msgspec.convert(_without_nulls(document), Resource)
+        return msgspec.convert(without_nulls(document), Resource)
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
+    """Return a document as if nobody had written `null` anywhere."""
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _violation(text: str) -> Violation:

@@ -1,0 +1,146 @@
+"""A cluster as victims are chosen in it: objects are taken in, from wherever they come, and a scene comes out. No I/O."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from reprieve_policy import native_group, quota, walltime
+from reprieve_policy.choosing import reading
+from reprieve_policy.choosing.objects import Node, Pod, PodDisruptionBudget
+from reprieve_policy.choosing.scene import Budget, Group, GroupKey, Guest, Preemptor, Scene, Tenant
+from reprieve_policy.facts import Facts
+from reprieve_policy.native_group import NativeGroup
+from reprieve_policy.objects import ObjectMeta, Resource, Spec, controller_of
+from reprieve_policy.quota import Quotas
+from reprieve_policy.walltime import Walltime
+
+from .known import Known
+
+_Name = tuple[str, str]
+"""Namespace and name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGroup(native_group.Group):
+    """A native PodGroup with its name."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JobSpec:
+    activeDeadlineSeconds: int | None = None  # noqa: N815 - the API's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JobStatus:
+    startTime: str | None = None  # noqa: N815 - the API's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A Job, as far as it bounds how long its pods run."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: _JobSpec = field(default_factory=_JobSpec)
+    status: _JobStatus = field(default_factory=_JobStatus)
+
+
+class Stage:
+    """Takes in what was read. Pods come last: what they are judged by has to be known."""
+
+    def __init__(self, known: Known, now: datetime) -> None:
+        self.known = known
+        self.now = now
+        self.waiting: list[Preemptor] = []
+        """Pods that have no room."""
+        self._quotas = Quotas()
+        self._facts: dict[str, Facts] = {}
+        self._natives: dict[_Name, NativeGroup] = {}
+        self._jobs: dict[_Name, Walltime] = {}
+        self._nodes: dict[str, Node] = {}
+        self._budgets: dict[str, list[Budget]] = defaultdict(list)
+        self._tenants: list[Tenant] = []
+        self._nominees: dict[str, list[Guest]] = defaultdict(list)
+
+    def take_policy(self, resource: Resource) -> None:
+        """Take a Namespace, a PriorityClass, or the ConfigMap with the policy."""
+        self.known.take(resource)
+
+    def take_quota(self, found: Resource) -> None:
+        """Take an ElasticQuota. How much of it is used decides nothing here."""
+        spec = found.spec or Spec()
+        self._quotas.put(quota.read_leniently(found.metadata, spec.min or {}, spec.max or {}, {}))
+
+    def take_group(self, group: PodGroup) -> None:
+        """Take a native PodGroup."""
+        self._natives[_name(group.metadata)] = native_group.read(group)
+
+    def take_job(self, job: Job) -> None:
+        """Take a Job."""
+        found = walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds)
+        if found is not None:
+            self._jobs[_name(job.metadata)] = found
+
+    def take_node(self, node: Node) -> None:
+        """Take a node."""
+        self._nodes[node.metadata.name or ""] = node
+
+    def take_budget(self, found: PodDisruptionBudget) -> None:
+        """Take a PodDisruptionBudget."""
+        self._budgets[found.metadata.namespace or ""].append(reading.budget_of(found))
+
+    def take_pod(self, pod: Pod) -> None:
+        """Take a pod that has room, or waits for it; one that has ended is nobody's business."""
+        if pod.has_room:
+            self._tenants.append(self.tenant_of(pod))
+        elif pod.wants_room:
+            found = self.preemptor_of(pod)
+            self.waiting.append(found)
+            if found.nominated_node is not None:
+                self._nominees[found.nominated_node].append(found.guest)
+
+    def tenant_of(self, pod: Pod) -> Tenant:
+        """Return a pod that has room, as it may be a victim."""
+        owner = controller_of(pod.metadata)
+        is_of_job = owner is not None and owner.kind == "Job"
+        job = self._jobs.get((pod.metadata.namespace or "", owner.name)) if owner is not None and is_of_job else None
+        return reading.tenant_of(pod, self._facts_of(pod), native=self._native_of(pod), job=job, now=self.now)
+
+    def preemptor_of(self, pod: Pod) -> Preemptor:
+        """Return a pod that wants room, without its gang."""
+        return reading.preemptor_of(pod, self._facts_of(pod), native=self._native_of(pod))
+
+    def with_gang(self, preemptor: Preemptor, mates: Sequence[Preemptor]) -> Preemptor:
+        """Return the preemptor with the rest of its gang: `mates`, and those that wait in the cluster."""
+        named = {mate.guest.uid for mate in mates}
+        waiting = [*mates, *(found for found in self.waiting if found.guest.uid not in named)]
+        placed = Counter(tenant.group for tenant in self._tenants)[preemptor.group]
+        return reading.with_gang(preemptor, waiting, placed)
+
+    def build(self) -> Scene:
+        """Return the scene."""
+        by_node: dict[str, list[Tenant]] = defaultdict(list)
+        for tenant in self._tenants:
+            by_node[tenant.node].append(tenant)
+        rooms = {
+            name: reading.room_of(node, by_node.get(name, ()), self._nominees.get(name, ()))
+            for name, node in self._nodes.items()
+        }
+        groups: Mapping[GroupKey, Group] = reading.groups_of(self._tenants)
+        return Scene(now=self.now, rooms=rooms, budgets=self._budgets, groups=groups, settings=self.known.settings)
+
+    def _facts_of(self, pod: Pod) -> Facts:
+        namespace = pod.metadata.namespace or ""
+        if namespace not in self._facts:
+            self._facts[namespace] = self.known.facts_in(namespace, self._quotas)
+        return self._facts[namespace]
+
+    def _native_of(self, pod: Pod) -> NativeGroup | None:
+        group = pod.spec.schedulingGroup
+        return None if group is None else self._natives.get((pod.metadata.namespace or "", group.podGroupName or ""))
+
+
+def _name(metadata: ObjectMeta) -> _Name:
+    return metadata.namespace or "", metadata.name or ""
