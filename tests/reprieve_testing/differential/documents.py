@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from .scene import Budget, Node, Pod, PriorityClass, Scene
+from .scene import DEFENDED_AS, Budget, Node, Pod, PriorityClass, Scene
 
 Json = Any
 
@@ -128,7 +128,7 @@ def _pod(scene: Scene, side: Side, told: Pod) -> Json:
             "name": side.pod(scene, told.name),
             "namespace": side.namespace(told.namespace),
             "labels": {SCENE: side.place(scene), **told.labels},
-            "annotations": dict(told.annotations),
+            "annotations": {**told.annotations, **_defence(told)},
         },
         "spec": {
             "priorityClassName": told.priority_class.name if told.priority_class else "",
@@ -136,6 +136,10 @@ def _pod(scene: Scene, side: Side, told: Pod) -> Json:
             "containers": [container],
         },
     }
+
+
+def _defence(told: Pod) -> dict[str, str]:
+    return {DEFENDED_AS: told.defended_as.name} if told.defended_as else {}
 
 
 def _conditions(told: Pod, now: datetime) -> Iterator[Json]:

@@ -5,6 +5,7 @@ one apart, a minimum at the preemptor's own priority, seconds that overflow, tex
 distance from every toleration's end: a scene means the same for as long as a run takes.
 """
 
+from dataclasses import replace
 from random import Random
 
 from .scene import MINIMUM, OLDER_MINIMUM, OLDER_SECONDS, SECONDS, Budget, Node, Pod, PriorityClass, Scene
@@ -14,7 +15,7 @@ _UNREADABLE = ("", "high", " 7", "7 ", "1e4", "0x10", "1_000", "1.0", "٣", "--1
 _UNREADABLE_SECONDS = ("", "1h", "1.5", " 60", "60s", "9223372036854775808", "∞")
 _SECONDS = (
     *(None, "0", "-0", *["-1"] * 6, *["3600"] * 6, *["86400"] * 6, "+86400", "00086400"),
-    *("-9223372036854775808", "9223372036", "9223372037", "18446744074", "9223372036854775807"),
+    *("-9223372036854775808", "9223372036", "9223372037", "18446744074", "20000000000", "9223372036854775807"),
 )
 _AGES = (300, 300, 900, 7_200, 40_000, 200_000)
 """At least 45 minutes from each of the seconds above."""
@@ -33,6 +34,17 @@ _PORT = 8080
 def scenes(count: int, seed: int) -> list[Scene]:
     """Return so many; those of one seed begin alike, whatever the count."""
     return [_Maker(Random(f"{seed}/{number}")).scene(f"s{number}") for number in range(count)]
+
+
+def without_tolerations(scene: Scene) -> Scene:
+    """Return the scene as it is where no PriorityClass says anything of tolerations."""
+
+    def silent(pod: Pod) -> Pod:
+        named = pod.priority_class
+        return pod if named is None else replace(pod, priority_class=replace(named, annotations={}))
+
+    nodes = (replace(node, pods=tuple(map(silent, node.pods))) for node in scene.nodes)
+    return replace(scene, nodes=tuple(nodes))
 
 
 class _Maker:

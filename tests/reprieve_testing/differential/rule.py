@@ -1,29 +1,48 @@
-"""Upstream's rule in plain Python, written from its sources, and the named ways in which Reprieve's differs from it.
+"""Upstream's rule in plain Python, written from its sources, and how it reads with Reprieve's differences.
 
 scheduler-plugins v0.34.7 `pkg/preemptiontoleration` (who may be a victim, and in which order they are spared) and Kubernetes
 v1.34 `pkg/scheduler/framework/preemption` (which node). It is no reference by itself: `tests/differential` runs its scenes
 through the schedulers too, and all must agree. Nothing of Reprieve's is imported: what is compared must not judge itself.
 """
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .scene import MINIMUM, SECONDS, Budget, Node, Outcome, Pod, PriorityClass, Scene
+from . import exemption
+from .difference import Difference
+from .scene import CAN_PREEMPT, CLASS, COST, GANG, PREEMPTIBLE, Budget, Node, Outcome, Pod, Scene
 
-_NANOS = 10**9
-_INT32, _INT64 = 1 << 31, 1 << 63
+UPSTREAM: frozenset[Difference] = frozenset()
+REPRIEVE = frozenset(Difference)
+
+_MOST_VICTIMS = 3
+_DEFAULT_CLASS = "4"
 _LOWEST = -(1 << 31)
 
 
+def decide(scene: Scene, differing: frozenset[Difference] = UPSTREAM) -> Outcome:
+    """Return what becomes of the scene by upstream's rule, with these differences."""
+    return _Court(scene, differing).decide()
+
+
+def has_room(scene: Scene) -> bool:
+    """Say whether the preemptor has room without anybody's going: then nobody is asked."""
+    return _Court(scene, UPSTREAM).has_room()
+
+
 @dataclass(frozen=True)
-class Rule:
-    """What a chooser does; each field that is not its default is a difference from upstream."""
+class _Unit:
+    """What goes or stays as one."""
 
-    most_victims: int | None = None
+    here: tuple[Pod, ...]
+    everyone: tuple[Pod, ...]
+    priority: int
+    is_gang: bool
 
-
-UPSTREAM = Rule()
+    def importance(self) -> tuple[int, int, int]:
+        """Return the key by which the most important come first."""
+        size = len(self.everyone) if self.is_gang else 0
+        return -self.priority, -size, -max(map(_age, self.everyone))
 
 
 @dataclass(frozen=True)
@@ -31,95 +50,146 @@ class _Candidate:
     """A node on which preemption would help, and how."""
 
     node: str
-    victims: tuple[Pod, ...]
+    units: tuple[_Unit, ...]
     violations: int
 
-    def order(self) -> tuple[int, int, int, int, int]:
-        """Return the key by which upstream prefers nodes, least first."""
-        highest = max(victim.priority for victim in self.victims)
-        longest = max(_age(victim) for victim in self.victims if victim.priority == highest)
-        total = sum(victim.priority - _LOWEST for victim in self.victims)
-        return self.violations, highest, total, len(self.victims), longest
+    @property
+    def victims(self) -> tuple[Pod, ...]:
+        """All who go, wherever they run."""
+        return tuple(pod for unit in self.units for pod in unit.everyone)
 
 
-def decide(scene: Scene, rule: Rule = UPSTREAM) -> Outcome:
-    """Return what becomes of the scene."""
-    nodes = [node for node in scene.nodes if _admits(node, scene)]
-    if scene.preemptor.priority_class and scene.preemptor.priority_class.never_preempts:
-        return Outcome()
-    if any(_fits(scene.preemptor, node, node.pods) for node in nodes):
-        return Outcome()
-    found = [candidate for node in nodes for candidate in _candidates(scene, node, rule)]
-    if not found:
-        return Outcome()
-    best = min(found, key=_Candidate.order)
-    return Outcome(best.node, frozenset(victim.name for victim in best.victims if not victim.is_going))
+class _Court:
+    """One decision."""
+
+    def __init__(self, scene: Scene, differing: frozenset[Difference]) -> None:
+        self._scene = scene
+        self._preemptor = scene.preemptor
+        self._differing = differing
+        self._nodes = [node for node in scene.nodes if _admits(node, scene)]
+
+    def decide(self) -> Outcome:
+        if self._takes_none() or self.has_room():
+            return Outcome()
+        found = [candidate for node in self._nodes for candidate in self._candidates(node)]
+        if not found:
+            return Outcome()
+        minds_cost = Difference.COST in self._differing and any(_speaks(pod) for it in found for pod in it.victims)
+        best = min(found, key=lambda candidate: self._order(candidate, minds_cost=minds_cost))
+        here = (pod for unit in best.units for pod in unit.here)
+        return Outcome(best.node, frozenset(pod.name for pod in here if not pod.is_going))
+
+    def has_room(self) -> bool:
+        return any(self._fits(node, node.pods) for node in self._nodes)
+
+    def _takes_none(self) -> bool:
+        named = self._preemptor.priority_class
+        is_told = Difference.CAN_PREEMPT in self._differing and self._preemptor.labels.get(CAN_PREEMPT) == "false"
+        return is_told or (named is not None and named.never_preempts)
+
+    def _candidates(self, node: Node) -> Iterator[_Candidate]:
+        """Yield what could be done on this node: one thing, or nothing."""
+        pods = [pod for pod in node.pods if not (pod.is_going and Difference.GOING in self._differing)]
+        if any(pod.lacks_priority_class and self._is_below(pod) for pod in pods):
+            return  # upstream: an error about one pod is one about its node
+        units = sorted(self._units(pods), key=_Unit.importance)
+        names = {pod.name for unit in units for pod in unit.here}
+        staying = [pod for pod in pods if pod.name not in names]
+        if not units or not self._fits(node, staying):
+            return
+        broken = _broken(units, self._scene.budgets)
+        victims = []
+        for unit in sorted(units, key=lambda unit: not broken[id(unit)]):
+            if self._fits(node, [*staying, *unit.here]):
+                staying.extend(unit.here)
+            else:
+                victims.append(unit)
+        is_too_much = Difference.MOST_VICTIMS in self._differing and len(victims) > _MOST_VICTIMS
+        if victims and not is_too_much:
+            yield _Candidate(node.name, tuple(victims), sum(broken[id(unit)] for unit in victims))
+
+    def _units(self, pods: Sequence[Pod]) -> Iterator[_Unit]:
+        """Yield what may go of these pods of one node."""
+        seen = set()
+        for pod in pods:
+            is_gang = Difference.GANG in self._differing and _gang(pod) is not None
+            everyone = self._gang_of(pod) if is_gang else (pod,)
+            names = frozenset(member.name for member in everyone)
+            if names not in seen and all(map(self._may_go, everyone)):
+                here = tuple(other for other in pods if other.name in names)
+                yield _Unit(here, everyone, max(map(self._priority, everyone)), is_gang)
+            seen.add(names)
+
+    def _gang_of(self, pod: Pod) -> tuple[Pod, ...]:
+        return tuple(other for node in self._scene.nodes for other in node.pods if _gang(other) == _gang(pod))
+
+    def _may_go(self, pod: Pod) -> bool:
+        """Say whether a pod by itself may be a victim."""
+        refused = {
+            Difference.GOING: pod.is_going,
+            Difference.PREEMPTIBLE: pod.labels.get(PREEMPTIBLE) == "false",
+            Difference.CLASS: not self._is_below_in_class(pod),
+            Difference.GANG: _gang(pod) is not None and _gang(pod) == _gang(self._preemptor),
+        }
+        overflows = Difference.OVERFLOW not in self._differing
+        return (
+            self._is_below(pod)
+            and not pod.lacks_priority_class
+            and not exemption.tolerates(pod, self._preemptor, overflows=overflows)
+            and not any(holds for difference, holds in refused.items() if difference in self._differing)
+        )
+
+    def _is_below(self, pod: Pod) -> bool:
+        return self._priority(pod) < self._preemptor.priority
+
+    def _is_below_in_class(self, pod: Pod) -> bool:
+        mine, its = (int(it.labels.get(CLASS, _DEFAULT_CLASS)) for it in (self._preemptor, pod))
+        return its < mine or its == mine == int(_DEFAULT_CLASS)
+
+    def _priority(self, pod: Pod) -> int:
+        if pod.defended_as is None or Difference.DEFENCE not in self._differing:
+            return pod.priority
+        return max(pod.priority, pod.defended_as.value)
+
+    def _order(self, candidate: _Candidate, *, minds_cost: bool) -> tuple[float, ...]:
+        """Return the key by which nodes are preferred, least first: upstream's criteria, with the cost before the last."""
+        victims = candidate.victims
+        priorities = [self._priority(pod) for pod in victims]
+        longest = max(_age(pod) for pod in victims if self._priority(pod) == max(priorities))
+        total = sum(priority - _LOWEST for priority in priorities)
+        stated = sum(int(pod.annotations.get(COST, "0")) for pod in victims)
+        hours = sum(pod.cpu * _age(pod) for pod in victims)
+        cost = (stated, hours) if minds_cost else ()
+        return candidate.violations, max(priorities), total, len(victims), *cost, longest
+
+    def _fits(self, node: Node, others: Iterable[Pod]) -> bool:
+        mine = self._preemptor
+        there = list(others)
+        pods = [mine, *there]
+        return (
+            sum(pod.cpu for pod in pods) <= node.cpu
+            and sum(pod.memory for pod in pods) <= node.memory
+            and len(pods) <= node.most_pods
+            and not any(pod.host_port and pod.host_port == mine.host_port for pod in there)
+        )
 
 
-def _candidates(scene: Scene, node: Node, rule: Rule) -> Iterator[_Candidate]:
-    """Yield what could be done on this node: one thing, or nothing."""
-    below = [pod for pod in node.pods if pod.priority < scene.preemptor.priority]
-    if any(pod.priority_class and pod.priority_class.is_gone for pod in below):
-        return  # upstream: an error about one pod is one about its node
-    possible = [pod for pod in below if not tolerates(pod, scene.preemptor)]
-    names = {pod.name for pod in possible}
-    staying = [pod for pod in node.pods if pod.name not in names]
-    if not possible or not _fits(scene.preemptor, node, staying):
-        return
-    possible.sort(key=lambda pod: (-pod.priority, -_age(pod)))
-    violating = {pod.name for pod in _violating(possible, scene.budgets)}
-    victims = []
-    for pod in sorted(possible, key=lambda pod: pod.name not in violating):
-        if _fits(scene.preemptor, node, [*staying, pod]):
-            staying.append(pod)
-        else:
-            victims.append(pod)
-    if rule.most_victims is None or len(victims) <= rule.most_victims:
-        yield _Candidate(node.name, tuple(victims), sum(pod.name in violating for pod in victims))
+def _broken(units: Iterable[_Unit], budgets: Sequence[Budget]) -> dict[int, int]:
+    """Return, by the unit's id, how many of its pods a budget does not let go; those before them have used it up."""
+    left = [budget.allowed for budget in budgets]
 
-
-def tolerates(victim: Pod, preemptor: Pod) -> bool:
-    """Say whether the victim's PriorityClass lets it stay: upstream's `ExemptedFromPreemption`."""
-    named = victim.priority_class
-    policy = _policy(named) if named else None
-    if policy is None:
-        return False
-    minimum, nanos = policy
-    if preemptor.priority >= minimum:
-        return False
-    if nanos is None or victim.scheduled_ago is None or not victim.is_scheduled:
-        return True
-    return nanos > victim.scheduled_ago * _NANOS
-
-
-def _policy(named: PriorityClass) -> tuple[int, int | None] | None:
-    """Return the least priority that may preempt, and for how many nanoseconds (`None`: ever); `None`: unreadable."""
-    minimum = _parse_int(named.annotations.get(MINIMUM, str(named.value + 1)), _INT32)
-    seconds = _parse_int(named.annotations.get(SECONDS, "0"), _INT64)
-    if minimum is None or seconds is None:
-        return None
-    # As Go multiplies: an int64 that overflows comes out as something else, and is not negative for that.
-    return minimum, None if seconds < 0 else (seconds * _NANOS + _INT64) % (2 * _INT64) - _INT64
-
-
-def _parse_int(text: str, limit: int) -> int | None:
-    """Read a whole number as `strconv.ParseInt(text, 10, …)` does."""
-    number = int(text) if re.fullmatch("[+-]?[0-9]+", text, re.ASCII) else None
-    return number if number is not None and -limit <= number < limit else None
-
-
-def _violating(pods: Iterable[Pod], budgets: Iterable[Budget]) -> list[Pod]:
-    """Return those whose disruption a budget does not allow; those before them have used it up."""
-    known = tuple(budgets)
-    left = [budget.allowed for budget in known]
-    found = []
-    for pod in pods:
-        mine = [number for number, budget in enumerate(known) if budget.concerns(pod)]
+    def is_too_much(pod: Pod) -> bool:
+        mine = [number for number, budget in enumerate(budgets) if budget.concerns(pod)]
         for number in mine:
             left[number] -= 1
-        if any(left[number] < 0 for number in mine):
-            found.append(pod)
-    return found
+        return any(left[number] < 0 for number in mine)
+
+    return {id(unit): sum([is_too_much(pod) for pod in unit.everyone]) for unit in units}
+
+
+def _gang(pod: Pod) -> tuple[str, str] | None:
+    """Return what tells the pod's gang from others."""
+    return (pod.namespace, pod.labels[GANG]) if GANG in pod.labels else None
 
 
 def _admits(node: Node, scene: Scene) -> bool:
@@ -127,14 +197,9 @@ def _admits(node: Node, scene: Scene) -> bool:
     return not node.is_cordoned and (scene.tolerates_taint or not node.is_tainted)
 
 
-def _fits(preemptor: Pod, node: Node, others: Iterable[Pod]) -> bool:
-    pods = [preemptor, *others]
-    return (
-        sum(pod.cpu for pod in pods) <= node.cpu
-        and sum(pod.memory for pod in pods) <= node.memory
-        and len(pods) <= node.most_pods
-        and not any(pod.host_port == preemptor.host_port for pod in pods[1:] if pod.host_port)
-    )
+def _speaks(pod: Pod) -> bool:
+    """Say whether the pod says anything of its preemption."""
+    return pod.labels.get(CLASS, _DEFAULT_CLASS) != _DEFAULT_CLASS or pod.annotations.get(COST, "0") != "0"
 
 
 def _age(pod: Pod) -> int:

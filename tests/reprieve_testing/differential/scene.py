@@ -6,12 +6,19 @@ A scene is the same for whoever is asked: a rule in Python, or a scheduler on a 
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 MINIMUM = "preemption-toleration.scheduling.x-k8s.io/minimum-preemptable-priority"
 SECONDS = "preemption-toleration.scheduling.x-k8s.io/toleration-seconds"
 OLDER_MINIMUM = "preemption-toleration.scheduling.sigs.k8s.io/minimum-preemptable-priority"
 OLDER_SECONDS = "preemption-toleration.scheduling.sigs.k8s.io/toleration-seconds"
-"""Upstream's names, written out: what is compared must not come from one of the two."""
+CLASS = "reprieve.dev/preemption-class"
+DEFENDED_AS = "reprieve.dev/preemption-priority-class"
+PREEMPTIBLE = "quota.scheduling.koordinator.sh/preemptible"
+CAN_PREEMPT = "quota.scheduling.koordinator.sh/can-preempt"
+COST = "scheduling.koordinator.sh/eviction-cost"
+GANG = "scheduling.x-k8s.io/pod-group"
+"""Written out, not imported: what is compared must not come from one of the two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +31,7 @@ class PriorityClass:
     is_gone: bool = False
     """Deleted after its pods were made."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """A name that says nothing; equal classes have the same."""
         return f"differential-{hashlib.sha256(repr(self).encode()).hexdigest()[:12]}"
@@ -42,6 +49,8 @@ class Pod:
     priority_class: PriorityClass | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    defended_as: PriorityClass | None = None
+    """The PriorityClass that it names as its preemption priority."""
     namespace: str = "one"
     host_port: int | None = None
     scheduled_ago: int | None = 3600
@@ -57,6 +66,11 @@ class Pod:
     def priority(self) -> int:
         """Return what the API server's admission gives it."""
         return self.priority_class.value if self.priority_class else 0
+
+    @property
+    def lacks_priority_class(self) -> bool:
+        """True where the class that it names is there no more."""
+        return self.priority_class is not None and self.priority_class.is_gone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +120,8 @@ class Scene:
 
     def priority_classes(self) -> dict[str, PriorityClass]:
         """Return all that its pods name, by name."""
-        return {pod.priority_class.name: pod.priority_class for pod in self.pods() if pod.priority_class}
+        named = (named for pod in self.pods() for named in (pod.priority_class, pod.defended_as))
+        return {found.name: found for found in named if found}
 
 
 @dataclass(frozen=True)

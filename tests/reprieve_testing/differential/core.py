@@ -1,0 +1,64 @@
+"""A scene through Reprieve's own core, without a cluster: from the objects that a watch would have seen to the decision."""
+
+from datetime import datetime
+
+import msgspec
+
+from reprieve_policy import choosing
+from reprieve_policy.choosing import objects, reading
+from reprieve_policy.choosing.deciding import Choice
+from reprieve_policy.facts import Facts
+from reprieve_policy.objects import Resource
+
+from . import documents
+from .documents import REPRIEVE, Json
+from .scene import Outcome, Pod, Scene
+
+
+def decide(scene: Scene, now: datetime, facts: Facts | None = None) -> Outcome:
+    """Return what Reprieve would have done, once kube-scheduler has found that the preemptor has no room."""
+    decision = _decision(scene, now, facts or Facts())
+    return Outcome() if decision is None else _outcome(scene, decision)
+
+
+def _decision(scene: Scene, now: datetime, facts: Facts) -> Choice | None:
+    """Return the best choice among all of the scene's nodes."""
+    classes = {
+        name: msgspec.convert(documents.priority_class(named), Resource)
+        for name, named in scene.priority_classes().items()
+        if not named.is_gone
+    }
+    facts = Facts(settings=facts.settings, namespace=facts.namespace, priority_classes=classes)
+    tenants = [
+        reading.tenant_of(_pod(pod, documents.pod(scene, REPRIEVE, pod, node.name, now)), facts, now=now)
+        for node in scene.nodes
+        for pod in node.pods
+    ]
+    nodes = [msgspec.convert(documents.node(scene, REPRIEVE, node), objects.Node) for node in scene.nodes]
+    budgets = [
+        reading.budget_of(
+            msgspec.convert(documents.budget(scene, REPRIEVE, number, told, now), objects.PodDisruptionBudget)
+        )
+        for number, told in enumerate(scene.budgets)
+    ]
+    preemptor = reading.preemptor_of(_pod(scene.preemptor, documents.preemptor(scene, REPRIEVE)), facts)
+    cluster = reading.scene_of(nodes, tenants, [preemptor], budgets, facts.settings, now)
+    return choosing.decide(preemptor, cluster, list(cluster.rooms)).best
+
+
+def _pod(told: Pod, document: Json) -> objects.Pod:
+    """Return a pod with what the API server's admission and deletion add."""
+    document["metadata"]["uid"] = told.name
+    if told.is_going:
+        document["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
+    named = told.priority_class
+    document["spec"] |= {
+        "priority": told.priority,
+        "preemptionPolicy": "Never" if named and named.never_preempts else "PreemptLowerPriority",
+    }
+    return msgspec.convert(document, objects.Pod)
+
+
+def _outcome(scene: Scene, choice: Choice) -> Outcome:
+    nodes = {REPRIEVE.node(scene, node.name): node.name for node in scene.nodes}
+    return Outcome(nodes[choice.node], frozenset(victim.uid for victim in choice.victims))
