@@ -5,7 +5,8 @@ The extender, the guard and the command line ask the same two functions, so that
 """
 
 from .deciding import Choice, Decision, decide, why_not
-from .grounds import Ground, Refusal
-from .selecting import Obstacle
+from .grounds import Ground
+from .obstacles import OBSTACLES, Obstacle
+from .telling import SENTENCES, Refusal
 
-__all__ = ["Choice", "Decision", "Ground", "Obstacle", "Refusal", "decide", "why_not"]
+__all__ = ["OBSTACLES", "SENTENCES", "Choice", "Decision", "Ground", "Obstacle", "Refusal", "decide", "why_not"]

@@ -1,19 +1,21 @@
-"""The decision: of the candidate nodes, those on which victims help, the best first.
+"""The decision: of the candidate nodes, those on which victims help, the best first; for a gang all of it or nothing."""
 
-Order between nodes as kube-scheduler's `pickOneNodeForPreemption`: fewest violated budgets, lowest highest priority,
-lowest sum of priorities, fewest victims. Then the cheapest, where anybody says what it costs; then whose victims started last.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from . import fitting, selecting
+from . import selecting
 from .court import Court
-from .grounds import Ground, Refusal
+from .grounds import Ground
+from .obstacles import Obstacle
+from .planning import Plan, Planner, alone
 from .scene import Preemptor, Scene, Tenant
-from .selecting import Load, Obstacle, Selection
+from .selecting import Selection
+from .surveying import Scale, Survey, scale_for
+from .telling import Refusal
+from .units import costs, total
 
-_MAX_INT32 = 2**31 - 1
+_ATTEMPTS = 8
+"""Nodes from which a gang is planned in each of two orders: a plan costs as much as its gang has pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,18 +25,20 @@ class Choice:
     node: str
     victims: tuple[Tenant, ...]
     """On that node, the most important first."""
-    elsewhere: tuple[Tenant, ...]
+    elsewhere: tuple[Tenant, ...] = ()
     """The rest of their gangs, which go with them."""
-    violations: int
+    later: tuple[Tenant, ...] = ()
+    """Whom the rest of the preemptor's gang will need beside them, on other nodes."""
+    violations: int = 0
     """Of PodDisruptionBudgets."""
-    units: int
-    """Victims as a decision counts them: a gang that goes as a whole is one."""
-    hours: float
-    """Of devices: what it costs."""
+    units: int = 0
+    """Victims as a decision counts them: a gang that goes as a whole is one. Those for the rest of its gang count."""
+    hours: float = 0.0
+    """Of devices: what all of it costs."""
 
     @property
     def everyone(self) -> tuple[Tenant, ...]:
-        """All who go."""
+        """All who go: the victims, and those who go with them."""
         return (*self.victims, *self.elsewhere)
 
 
@@ -43,9 +47,9 @@ class Decision:
     """What was found for one preemptor."""
 
     choices: tuple[Choice, ...] = ()
-    """The best first."""
+    """The best first. Only that holds: a scheduler that is given several would choose by fewer criteria."""
     obstacles: Mapping[str, Obstacle] = field(default_factory=dict)
-    """Of the nodes that are no choice."""
+    """Of the nodes that are no choice. `HAS_ROOM` on any of them: there is none, for waiting is enough."""
     ground: Ground | None = None
     """Where the preemptor takes no victims at all."""
 
@@ -55,50 +59,35 @@ class Decision:
         return self.choices[0] if self.choices else None
 
 
-def decide(preemptor: Preemptor, scene: Scene, nodes: Iterable[str]) -> Decision:
-    """Choose victims for the preemptor on the nodes, by name."""
-    ground = _ground_of(preemptor)
+def decide(
+    preemptor: Preemptor,
+    scene: Scene,
+    nodes: Iterable[str],
+    proposed: Mapping[str, Collection[str]] | None = None,
+) -> Decision:
+    """Choose victims for the preemptor on the nodes, by name; `proposed` are the scheduler's own by node, as uids.
+
+    Where it matters who is near whom (pod affinity, topology spread, claims of devices), the scheduler's victims are
+    taken, if they may all be victims: what fits there, only it can tell.
+    """
+    ground = _ground_of(preemptor, scene)
     if ground is not None:
         return Decision(ground=ground)
     court = Court(preemptor, scene)
-    choices: list[Choice] = []
-    obstacles: dict[str, Obstacle] = {}
-    for node in nodes:
-        found = _on_node(node, court)
-        if isinstance(found, Obstacle):
-            obstacles[node] = found
-        else:
-            choices.append(_choice(node, found, court))
-    return Decision(choices=tuple(_ordered(choices, scene)), obstacles=obstacles)
+    survey = Survey(preemptor.guest, court)
+    found = {node: _on(node, survey, court, proposed or {}) for node in nodes}
+    obstacles = {node: one for node, one in found.items() if isinstance(one, Obstacle)}
+    # Document 001: preemption is the last resort.
+    if Obstacle.HAS_ROOM in obstacles.values():
+        return Decision(obstacles=obstacles)
+    helping = {node: one for node, one in found.items() if isinstance(one, Selection)}
+    plans, more = _plans(helping, survey, court)
+    return Decision(choices=tuple(_choice(plan, scene) for plan in plans), obstacles=obstacles | more)
 
 
 def why_not(preemptor: Preemptor, tenant: Tenant, scene: Scene) -> Refusal | None:
     """Return why the tenant is no victim of the preemptor, `None` where it may be one."""
     return Court(preemptor, scene).why_not(tenant)
-
-
-def _ground_of(preemptor: Preemptor) -> Ground | None:
-    if preemptor.never_preempts:
-        return Ground.NEVER_PREEMPTS
-    return None if preemptor.can_preempt else Ground.MAY_NOT_PREEMPT
-
-
-def _on_node(node: str, court: Court) -> Selection | Obstacle:
-    room, guest = court.scene.rooms.get(node), court.preemptor.guest
-    if room is None:
-        return Obstacle.UNKNOWN_NODE
-    if not fitting.suits(guest.wish, room):
-        return Obstacle.UNSUITABLE
-    found = selecting.select(room, Load().plus(guest), court)
-    return found if isinstance(found, Obstacle) else _bounded(found, court)
-
-
-def _bounded(selection: Selection, court: Court) -> Selection | Obstacle:
-    """Return the selection, if it takes no more than one decision may (document 001)."""
-    if len(selection.units) > court.scene.settings.max_victims:
-        return Obstacle.TOO_MANY
-    worth = worth_hours(court.preemptor, court.scene)
-    return selection if worth is None or _hours(selection, court) < worth else Obstacle.TOO_DEAR
 
 
 def worth_hours(preemptor: Preemptor, scene: Scene) -> float | None:
@@ -113,38 +102,88 @@ def worth_hours(preemptor: Preemptor, scene: Scene) -> float | None:
     return preemptor.devices * (seconds if longest is None else min(seconds, longest)) / 3600
 
 
-def _hours(selection: Selection, court: Court) -> float:
-    return sum(cost.hours for cost in selecting.cost_of(selection.units, court.scene.now))
-
-
-def _choice(node: str, selection: Selection, court: Court) -> Choice:
-    units = selection.units
-    return Choice(
-        node=node,
-        victims=tuple(tenant for unit in units for tenant in unit.here),
-        elsewhere=tuple(member for unit in units for member in unit.members if member.node != node),
-        violations=selection.violations,
-        units=len(units),
-        hours=_hours(selection, court),
+def _ground_of(preemptor: Preemptor, scene: Scene) -> Ground | None:
+    if preemptor.never_preempts:
+        return Ground.NEVER_PREEMPTS
+    if not preemptor.can_preempt:
+        return Ground.MAY_NOT_PREEMPT
+    room = scene.rooms.get(preemptor.nominated_node or "")
+    # As kube-scheduler, for victims that are going by our means too. Without this, each time it is tried it would take more.
+    is_unfinished = room is not None and any(
+        tenant.is_going and tenant.defence < preemptor.guest.priority for tenant in room.tenants
     )
+    return Ground.UNFINISHED if is_unfinished else None
 
 
-def _ordered(choices: list[Choice], scene: Scene) -> list[Choice]:
-    speaks = any(victim.speaks for choice in choices for victim in choice.everyone)
+def _on(node: str, survey: Survey, court: Court, proposed: Mapping[str, Collection[str]]) -> Selection | Obstacle:
+    room = court.scene.rooms.get(node)
+    if room is not None and node in proposed and selecting.depends_on_pods(room, court):
+        return selecting.as_proposed(room, proposed[node], court) if survey.suits(node) else Obstacle.UNSUITABLE
+    return survey.on(node)
 
-    def key(choice: Choice) -> tuple[float, ...]:
-        everyone = choice.everyone
-        highest = max(victim.defence for victim in everyone)
-        latest = selecting.started_at((victim for victim in everyone if victim.defence == highest), scene.now)
-        return (
-            choice.violations,
-            highest,
-            # As upstream: every victim counts, those of negative priority too.
-            sum(victim.defence + _MAX_INT32 + 1 for victim in everyone),
-            len(everyone),
-            sum(victim.stake.stated for victim in everyone) if speaks else 0,
-            choice.hours if speaks else 0,
-            -latest.timestamp(),
-        )
 
-    return sorted(choices, key=lambda choice: (key(choice), choice.node))
+def _plans(helping: Mapping[str, Selection], survey: Survey, court: Court) -> tuple[list[Plan], dict[str, Obstacle]]:
+    """Return a plan for each node from which there is one, the best first, and what stands against the others."""
+    planner, scale = Planner(survey, court), scale_for(helping.values(), court.scene.now)
+    tried = _promising(helping, scale) if court.preemptor.rest else list(helping)
+    plans: list[Plan] = []
+    obstacles: dict[str, Obstacle] = dict.fromkeys(helping.keys() - set(tried), Obstacle.GANG)
+    for node in tried:
+        plan = planner.plan(node, helping[node]) if court.preemptor.rest else alone(node, helping[node])
+        obstacle = Obstacle.GANG if plan is None else _bound(plan, court)
+        if plan is not None and obstacle is None:
+            plans.append(plan)
+        elif obstacle is not None:
+            obstacles[node] = obstacle
+    plans.sort(key=lambda plan: (scale.rank(plan.units, plan.violations), plan.node))
+    return plans, obstacles
+
+
+def _promising(helping: Mapping[str, Selection], scale: Scale) -> list[str]:
+    """Return the nodes that a gang is planned from: the best, and those where few victims free most."""
+    best = sorted(helping, key=lambda node: (scale.weigh(helping[node]), node))[:_ATTEMPTS]
+    largest = sorted(helping, key=lambda node: (_largest(helping[node]), scale.weigh(helping[node]), node))[:_ATTEMPTS]
+    return list(dict.fromkeys([*best, *largest]))
+
+
+def _largest(selection: Selection) -> tuple[int, int, int, int]:
+    highest = max(unit.priority for unit in selection.units)
+    members = sum(len(unit.members) for unit in selection.units)
+    return selection.violations, highest, len(selection.units), -members
+
+
+def _bound(plan: Plan, court: Court) -> Obstacle | None:
+    """Return what document 001 sets against so many victims, or such dear ones."""
+    if len(plan.units) > court.scene.settings.max_victims - _spent(court):
+        return Obstacle.TOO_MANY
+    worth = worth_hours(court.preemptor, court.scene)
+    return None if worth is None or _hours(plan, court.scene) < worth else Obstacle.TOO_DEAR
+
+
+def _spent(court: Court) -> int:
+    """Count the victims that are going for others of its gang: they are of the same decision."""
+    rooms = (court.scene.rooms.get(node) for node in court.preemptor.mates_nominated_to)
+    going = [
+        tenant
+        for room in rooms
+        if room is not None
+        for tenant in room.tenants
+        if tenant.is_going and tenant.defence < court.preemptor.guest.priority
+    ]
+    return len({tenant.uid if court.whole(tenant) is None else tenant.group for tenant in going})
+
+
+def _hours(plan: Plan, scene: Scene) -> float:
+    return total(costs((member for unit in plan.units for member in unit.members), scene.now))[1]
+
+
+def _choice(plan: Plan, scene: Scene) -> Choice:
+    return Choice(
+        node=plan.node,
+        victims=tuple(tenant for unit in plan.here for tenant in unit.here),
+        elsewhere=tuple(member for unit in plan.here for member in unit.members if member.node != plan.node),
+        later=tuple(member for unit in plan.others for member in unit.members),
+        violations=plan.violations,
+        units=len(plan.units),
+        hours=_hours(plan, scene),
+    )

@@ -8,16 +8,14 @@
 | 002 | the victim tolerates the preemptor, exactly as the shipped plugin has it |
 | 003 | the victim's priority is the one that it is defended with |
 
-What a gang as a whole protects is `units`' to say.
+What a gang as a whole protects is `court`'s to say; how each is told, `telling`'s.
 """
 
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
 
-from reprieve_policy import preemption_class, timestamp, toleration
-from reprieve_policy.keys import CAN_PREEMPT, HOME_NAMESPACE
+from reprieve_policy import preemption_class, toleration
+from reprieve_policy.keys import HOME_NAMESPACE
 
 from .scene import Preemptor, Scene, Tenant
 
@@ -27,6 +25,7 @@ class Ground(StrEnum):
 
     NEVER_PREEMPTS = "never-preempts"
     MAY_NOT_PREEMPT = "may-not-preempt"
+    UNFINISHED = "unfinished"
     PRIORITY = "priority"
     OWN_GANG = "own-gang"
     GOING = "going"
@@ -41,24 +40,12 @@ class Ground(StrEnum):
     MIN_AVAILABLE = "min-available"
 
 
-class Refusal(NamedTuple):
-    """Why a pod is no victim."""
-
-    ground: Ground
-    detail: str
-
-
 def ground_against(preemptor: Preemptor, tenant: Tenant, scene: Scene) -> Ground | None:
     """Return the first ground on which the tenant, taken by itself, is no victim of the preemptor."""
     for ground, holds in _CHECKS:
         if holds(preemptor, tenant, scene):
             return ground
     return None
-
-
-def describe(ground: Ground, preemptor: Preemptor, tenant: Tenant, scene: Scene) -> str:
-    """Return one sentence about a ground that holds; the preemptor's name is not in it, nor anything of its namespace."""
-    return _SENTENCES[ground](preemptor, tenant, scene)
 
 
 def _never_preempts(preemptor: Preemptor, _tenant: Tenant, _scene: Scene) -> bool:
@@ -138,50 +125,3 @@ _CHECKS: tuple[tuple[Ground, _Check], ...] = (
     (Ground.HOME, _is_at_home),
     (Ground.QUOTA, _is_of_another_quota),
 )
-
-
-def _tell_priority(preemptor: Preemptor, tenant: Tenant, _scene: Scene) -> str:
-    return f"it is defended with priority {tenant.defence}; the preemptor's is {preemptor.guest.priority}"
-
-
-def _tell_completion(_preemptor: Preemptor, tenant: Tenant, scene: Scene) -> str:
-    assert tenant.work.walltime is not None
-    end = scene.now + timedelta(seconds=tenant.work.walltime.left(scene.now))
-    return f"its walltime ends at {timestamp.render(end)}: it is let finish"
-
-
-def _tell_class(preemptor: Preemptor, tenant: Tenant, scene: Scene) -> str:
-    mine, its, rule = preemptor.preemption_class, tenant.preemption_class, scene.settings.class_rule
-    return f"a preemptor of class {mine} takes no victim of class {its}, by the {rule} rule"
-
-
-def _tell_toleration(preemptor: Preemptor, tenant: Tenant, _scene: Scene) -> str:
-    policy, since = tenant.toleration.toleration, tenant.toleration.scheduled_at
-    assert policy is not None
-    mine, minimum = preemptor.guest.priority, policy.minimum_preemptable_priority
-    refused = f"its PriorityClass tolerates priorities below {minimum}, and the preemptor's is {mine}"
-    if policy.seconds < 0 or since is None:
-        return refused
-    return f"{refused}, until {timestamp.render(since + timedelta(seconds=policy.seconds))}"
-
-
-def _say(text: str) -> Callable[[Preemptor, Tenant, Scene], str]:
-    return lambda _preemptor, _tenant, _scene: text
-
-
-_SENTENCES: Mapping[Ground, Callable[[Preemptor, Tenant, Scene], str]] = {
-    Ground.NEVER_PREEMPTS: _say("the preemptor's preemptionPolicy is Never"),
-    Ground.MAY_NOT_PREEMPT: _say(
-        f"the preemptor may take no victims: label {CAN_PREEMPT}, or the policy's default for it"
-    ),
-    Ground.PRIORITY: _tell_priority,
-    Ground.OWN_GANG: _say("it is of the preemptor's own gang"),
-    Ground.GOING: _say("it is going already"),
-    Ground.NO_PRIORITY_CLASS: _say("its PriorityClass does not exist, so nobody knows what it tolerates"),
-    Ground.NON_PREEMPTIBLE: _say("it is not preemptible: by its class and checkpoint, or by its label"),
-    Ground.NEAR_COMPLETION: _tell_completion,
-    Ground.CLASS: _tell_class,
-    Ground.TOLERATION: _tell_toleration,
-    Ground.HOME: _say("it is a service, and its node is not lent"),
-    Ground.QUOTA: _say("it uses another quota than the preemptor"),
-}

@@ -110,8 +110,12 @@ def with_gang(preemptor: Preemptor, waiting: Iterable[Preemptor], placed: int) -
     rest = sorted((other for other in mates if other.nominated_node is None), key=lambda other: other.name)
     if preemptor.gang_minimum:
         rest = rest[: max(0, preemptor.gang_minimum - placed - len(coming) - 1)]
-    devices = preemptor.devices + sum(other.devices for other in rest)
-    return replace(preemptor, rest=tuple(other.guest for other in rest), devices=devices)
+    return replace(
+        preemptor,
+        rest=tuple(other.guest for other in rest),
+        mates_nominated_to=tuple(sorted({other.nominated_node for other in coming if other.nominated_node})),
+        devices=preemptor.devices + sum(other.devices for other in rest),
+    )
 
 
 def guest_of(pod: Pod, facts: Facts) -> Guest:

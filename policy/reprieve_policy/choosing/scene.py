@@ -110,6 +110,8 @@ class Preemptor:
     """So many of its gang must have room before any of it is worth a victim; 0: all."""
     rest: Sequence[Guest] = ()
     """Others of its gang that must find room too: they have none, nor a node that they are nominated to."""
+    mates_nominated_to: Sequence[str] = ()
+    """Nodes where others of its gang are to run, and where victims may be going for them."""
     nominated_node: str | None = None
     """Where victims of an earlier round may still be going."""
     devices: float = 0.0

@@ -1,0 +1,36 @@
+"""Why no victims are taken on a node, and how that is told."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Obstacle(StrEnum):
+    """What stands against victims on a node."""
+
+    UNKNOWN_NODE = "unknown-node"
+    UNSUITABLE = "unsuitable"
+    NO_PRIORITY_CLASS = "no-priority-class"
+    """Upstream's plugin passes such a node over, too."""
+    NO_VICTIMS = "no-victims"
+    TOO_SMALL = "too-small"
+    HAS_ROOM = "has-room"
+    """Waiting is enough, and costs nobody anything."""
+    BESIDE_OTHERS = "beside-others"
+    TOO_MANY = "too-many"
+    TOO_DEAR = "too-dear"
+    GANG = "gang"
+
+
+OBSTACLES: Mapping[Obstacle, str] = {
+    Obstacle.UNKNOWN_NODE: "there is no such node",
+    Obstacle.UNSUITABLE: "its labels, taints or cordon keep the preemptor out",
+    Obstacle.NO_PRIORITY_CLASS: "a pod there names a PriorityClass that does not exist",
+    Obstacle.NO_VICTIMS: "nobody there may be a victim",
+    Obstacle.TOO_SMALL: "even without all who may be victims there is too little room",
+    Obstacle.HAS_ROOM: "there is room, or will be once those have gone who are going",
+    Obstacle.BESIDE_OTHERS: "who may be near whom matters there, and not all of the scheduler's own victims may be victims",
+    Obstacle.TOO_MANY: "it would take more victims than maxVictims",
+    Obstacle.TOO_DEAR: "its victims would cost more than the preemptor is worth",
+    Obstacle.GANG: "the rest of the preemptor's gang could not be placed",
+}
+"""Of a node."""
