@@ -132,13 +132,22 @@ def stake_of(view: PodView, plan: Plan, settings: PolicySettings, workload_type:
 
 def cost_of(stake: Stake, work: Work, now: datetime) -> Cost:
     """Return what it costs to preempt a pod with this stake now."""
-    weights, count = stake.weights, stake.devices
-    return Cost(
-        device=stake.device,
-        checkpoint=weights.checkpoint * count * stake.checkpoint_seconds / _HOUR,
-        recompute=weights.recompute * count * _recompute_seconds(stake, work, now) / _HOUR,
-        walltime=weights.walltime * count * _invested_seconds(work.walltime, now) / _HOUR,
-        stated=stake.stated,
+    checkpoint, recompute, invested = (seconds / _HOUR for seconds in _parts(stake, work, now))
+    return Cost(device=stake.device, checkpoint=checkpoint, recompute=recompute, walltime=invested, stated=stake.stated)
+
+
+def order_of(stake: Stake, work: Work, now: datetime) -> tuple[int, float]:
+    """Return by what such pods are ordered, as `Cost.order` but in device-seconds: whole numbers of them add up exactly."""
+    return stake.stated, sum(_parts(stake, work, now))
+
+
+def _parts(stake: Stake, work: Work, now: datetime) -> tuple[float, float, float]:
+    """Return the three parts in device-seconds."""
+    weights, devices = stake.weights, stake.devices
+    return (
+        weights.checkpoint * devices * stake.checkpoint_seconds,
+        weights.recompute * devices * _recompute_seconds(stake, work, now),
+        weights.walltime * devices * _invested_seconds(work.walltime, now),
     )
 
 

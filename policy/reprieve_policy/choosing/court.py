@@ -3,7 +3,7 @@
 from reprieve_policy.disruption import Mode
 
 from . import telling
-from .grounds import Ground, ground_against
+from .grounds import Ground, Grounds
 from .scene import Group, GroupKey, Preemptor, Scene, Tenant
 from .telling import Refusal
 
@@ -16,12 +16,14 @@ class Court:
     def __init__(self, preemptor: Preemptor, scene: Scene) -> None:
         self.preemptor = preemptor
         self.scene = scene
+        self.grounds = Grounds(preemptor, scene)
+        self._against = self.grounds.against
         self._spare: dict[GroupKey, int] = {}
         self._protected: dict[GroupKey, tuple[Tenant, Ground] | None] = {}
 
     def ground(self, tenant: Tenant) -> Ground | None:
         """Return on what the pod is no victim, `None` where it may be one."""
-        own = ground_against(self.preemptor, tenant, self.scene)
+        own = self._against(tenant)
         if own is not None or tenant.group is None:
             return own
         group = self.scene.groups.get(tenant.group)
@@ -58,7 +60,7 @@ class Court:
     def protector(self, group: Group) -> tuple[Tenant, Ground] | None:
         """Return what protects a gang that goes as a whole: the first of its pods that is refused, and on what."""
         if group.key not in self._protected:
-            judged = ((member, ground_against(self.preemptor, member, self.scene)) for member in group.members)
+            judged = ((member, self._against(member)) for member in group.members)
             found = ((member, ground) for member, ground in judged if ground is not None)
             self._protected[group.key] = next(found, None)
         return self._protected[group.key]

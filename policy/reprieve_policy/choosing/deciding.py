@@ -11,10 +11,10 @@ from .planning import Plan, Planner, alone
 from .scene import Preemptor, Scene, Tenant
 from .selecting import Selection
 from .surveying import Scale, Survey, scale_for
-from .telling import Refusal
-from .units import costs, total
+from .telling import SENTENCES, Refusal
+from .units import cost_of
 
-_ATTEMPTS = 8
+_ATTEMPTS = 4
 """Nodes from which a gang is planned in each of two orders: a plan costs as much as its gang has pods."""
 
 
@@ -70,10 +70,10 @@ def decide(
     Where it matters who is near whom (pod affinity, topology spread, claims of devices), the scheduler's victims are
     taken, if they may all be victims: what fits there, only it can tell.
     """
-    ground = _ground_of(preemptor, scene)
+    court = Court(preemptor, scene)
+    ground = court.grounds.of_preemptor()
     if ground is not None:
         return Decision(ground=ground)
-    court = Court(preemptor, scene)
     survey = Survey(preemptor.guest, court)
     found = {node: _on(node, survey, court, proposed or {}) for node in nodes}
     obstacles = {node: one for node, one in found.items() if isinstance(one, Obstacle)}
@@ -87,7 +87,9 @@ def decide(
 
 def why_not(preemptor: Preemptor, tenant: Tenant, scene: Scene) -> Refusal | None:
     """Return why the tenant is no victim of the preemptor, `None` where it may be one."""
-    return Court(preemptor, scene).why_not(tenant)
+    court = Court(preemptor, scene)
+    ground = court.grounds.of_preemptor()
+    return court.why_not(tenant) if ground is None else Refusal(ground, SENTENCES[ground])
 
 
 def worth_hours(preemptor: Preemptor, scene: Scene) -> float | None:
@@ -100,19 +102,6 @@ def worth_hours(preemptor: Preemptor, scene: Scene) -> float | None:
         return None
     longest = preemptor.walltime_seconds
     return preemptor.devices * (seconds if longest is None else min(seconds, longest)) / 3600
-
-
-def _ground_of(preemptor: Preemptor, scene: Scene) -> Ground | None:
-    if preemptor.never_preempts:
-        return Ground.NEVER_PREEMPTS
-    if not preemptor.can_preempt:
-        return Ground.MAY_NOT_PREEMPT
-    room = scene.rooms.get(preemptor.nominated_node or "")
-    # As kube-scheduler, for victims that are going by our means too. Without this, each time it is tried it would take more.
-    is_unfinished = room is not None and any(
-        tenant.is_going and tenant.defence < preemptor.guest.priority for tenant in room.tenants
-    )
-    return Ground.UNFINISHED if is_unfinished else None
 
 
 def _on(node: str, survey: Survey, court: Court, proposed: Mapping[str, Collection[str]]) -> Selection | Obstacle:
@@ -174,7 +163,7 @@ def _spent(court: Court) -> int:
 
 
 def _hours(plan: Plan, scene: Scene) -> float:
-    return total(costs((member for unit in plan.units for member in unit.members), scene.now))[1]
+    return cost_of([member for unit in plan.units for member in unit.members], scene.now)[1] / 3600
 
 
 def _choice(plan: Plan, scene: Scene) -> Choice:

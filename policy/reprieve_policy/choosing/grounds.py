@@ -1,4 +1,4 @@
-"""Who may be a victim of whom, and why not: one table of grounds, the first that holds is the one that is told.
+"""Who may be a victim of whom, and why not: of all grounds, the first that holds is the one that is told.
 
 | document | ground |
 |---|---|
@@ -11,11 +11,11 @@
 What a gang as a whole protects is `court`'s to say; how each is told, `telling`'s.
 """
 
-from collections.abc import Callable
 from enum import StrEnum
 
 from reprieve_policy import preemption_class, toleration
 from reprieve_policy.keys import HOME_NAMESPACE
+from reprieve_policy.walltime import Walltime
 
 from .scene import Preemptor, Scene, Tenant
 
@@ -40,88 +40,73 @@ class Ground(StrEnum):
     MIN_AVAILABLE = "min-available"
 
 
-def ground_against(preemptor: Preemptor, tenant: Tenant, scene: Scene) -> Ground | None:
-    """Return the first ground on which the tenant, taken by itself, is no victim of the preemptor."""
-    for ground, holds in _CHECKS:
-        if holds(preemptor, tenant, scene):
-            return ground
-    return None
+_CLASSES = range(preemption_class.LOWEST, preemption_class.HIGHEST + 1)
 
 
-def _never_preempts(preemptor: Preemptor, _tenant: Tenant, _scene: Scene) -> bool:
-    return preemptor.never_preempts
+class Grounds:
+    """What one preemptor is refused on; every pod is asked about by itself."""
 
+    def __init__(self, preemptor: Preemptor, scene: Scene) -> None:
+        settings, own = scene.settings, preemptor.preemption_class
+        self._preemptor, self._scene = preemptor, scene
+        self._priority, self._group, self._quota = preemptor.guest.priority, preemptor.group, preemptor.quota
+        self._near_completion_seconds = min(settings.near_completion_seconds, settings.ceiling_seconds)
+        takes = {its for its in _CLASSES if preemption_class.may_preempt(own, its, settings.class_rule)}
+        # Where both are in the cluster's default class, nobody has said anything. Without this, installing Reprieve would
+        # end all preemption where no classes are used.
+        self._takes = frozenset(takes | ({own} & {settings.default_class}))
 
-def _may_not_preempt(preemptor: Preemptor, _tenant: Tenant, _scene: Scene) -> bool:
-    return not preemptor.can_preempt
+    def of_preemptor(self) -> Ground | None:
+        """Return why the preemptor takes no victims at all."""
+        if self._preemptor.never_preempts:
+            return Ground.NEVER_PREEMPTS
+        if not self._preemptor.can_preempt:
+            return Ground.MAY_NOT_PREEMPT
+        return Ground.UNFINISHED if self._is_unfinished() else None
 
+    def against(self, tenant: Tenant) -> Ground | None:  # noqa: C901, PLR0911  # see the first line
+        """Return the first ground on which the tenant, taken by itself, is no victim."""
+        # A chain, not a table: to call a function for each ground would be most of a decision about 150,000 pods.
+        if tenant.defence >= self._priority:
+            return Ground.PRIORITY
+        if self._group is not None and tenant.group == self._group:
+            return Ground.OWN_GANG
+        if tenant.is_going:
+            return Ground.GOING
+        if tenant.lacks_priority_class:
+            return Ground.NO_PRIORITY_CLASS
+        if tenant.is_non_preemptible:
+            return Ground.NON_PREEMPTIBLE
+        if tenant.work.walltime is not None and self._is_near_completion(tenant.work.walltime):
+            return Ground.NEAR_COMPLETION
+        if tenant.preemption_class not in self._takes:
+            return Ground.CLASS
+        if tenant.toleration.has_priority_class and self._is_tolerated_by(tenant):
+            return Ground.TOLERATION
+        if tenant.is_service and self._is_at_home(tenant):
+            return Ground.HOME
+        if self._quota is not None and tenant.quota != self._quota:
+            return Ground.QUOTA
+        return None
 
-def _is_not_lower(preemptor: Preemptor, tenant: Tenant, _scene: Scene) -> bool:
-    return tenant.defence >= preemptor.guest.priority
+    def _is_unfinished(self) -> bool:
+        """True while victims are going where the preemptor is nominated to, as in kube-scheduler.
 
+        Without this, each time it is tried it would take more.
+        """
+        room = self._scene.rooms.get(self._preemptor.nominated_node or "")
+        return room is not None and any(tenant.is_going and tenant.defence < self._priority for tenant in room.tenants)
 
-def _is_of_its_gang(preemptor: Preemptor, tenant: Tenant, _scene: Scene) -> bool:
-    return preemptor.group is not None and tenant.group == preemptor.group
+    def _is_near_completion(self, walltime: Walltime) -> bool:
+        return 0 < walltime.left(self._scene.now) <= self._near_completion_seconds
 
+    def _is_tolerated_by(self, tenant: Tenant) -> bool:
+        return toleration.tolerates(
+            tenant.toleration, self._priority, preemptor_never_preempts=False, now=self._scene.now
+        )
 
-def _is_going(_preemptor: Preemptor, tenant: Tenant, _scene: Scene) -> bool:
-    return tenant.is_going
-
-
-def _lacks_priority_class(_preemptor: Preemptor, tenant: Tenant, _scene: Scene) -> bool:
-    return tenant.lacks_priority_class
-
-
-def _is_non_preemptible(_preemptor: Preemptor, tenant: Tenant, _scene: Scene) -> bool:
-    return tenant.is_non_preemptible
-
-
-def _is_near_completion(_preemptor: Preemptor, tenant: Tenant, scene: Scene) -> bool:
-    walltime = tenant.work.walltime
-    threshold = min(scene.settings.near_completion_seconds, scene.settings.ceiling_seconds)
-    return walltime is not None and 0 < walltime.left(scene.now) <= threshold
-
-
-def _is_above_in_class(preemptor: Preemptor, tenant: Tenant, scene: Scene) -> bool:
-    mine, its, default = preemptor.preemption_class, tenant.preemption_class, scene.settings.default_class
-    # Nobody has said anything. Without this, installing Reprieve would end all preemption where no classes are used.
-    if mine == its == default:
-        return False
-    return not preemption_class.may_preempt(mine, its, scene.settings.class_rule)
-
-
-def _tolerates(preemptor: Preemptor, tenant: Tenant, scene: Scene) -> bool:
-    return toleration.tolerates(
-        tenant.toleration, preemptor.guest.priority, preemptor_never_preempts=False, now=scene.now
-    )
-
-
-def _is_at_home(_preemptor: Preemptor, tenant: Tenant, scene: Scene) -> bool:
-    if not tenant.is_service:
-        return False
-    room = scene.rooms.get(tenant.node)
-    # A node that nobody labelled is home to all.
-    home = "" if room is None else room.labels.get(HOME_NAMESPACE, "")
-    return home in ("", tenant.namespace)
-
-
-def _is_of_another_quota(preemptor: Preemptor, tenant: Tenant, _scene: Scene) -> bool:
-    return preemptor.quota is not None and tenant.quota != preemptor.quota
-
-
-_Check = Callable[[Preemptor, Tenant, Scene], bool]
-
-_CHECKS: tuple[tuple[Ground, _Check], ...] = (
-    (Ground.NEVER_PREEMPTS, _never_preempts),
-    (Ground.MAY_NOT_PREEMPT, _may_not_preempt),
-    (Ground.PRIORITY, _is_not_lower),
-    (Ground.OWN_GANG, _is_of_its_gang),
-    (Ground.GOING, _is_going),
-    (Ground.NO_PRIORITY_CLASS, _lacks_priority_class),
-    (Ground.NON_PREEMPTIBLE, _is_non_preemptible),
-    (Ground.NEAR_COMPLETION, _is_near_completion),
-    (Ground.CLASS, _is_above_in_class),
-    (Ground.TOLERATION, _tolerates),
-    (Ground.HOME, _is_at_home),
-    (Ground.QUOTA, _is_of_another_quota),
-)
+    def _is_at_home(self, tenant: Tenant) -> bool:
+        room = self._scene.rooms.get(tenant.node)
+        # A node that nobody labelled is home to all.
+        home = "" if room is None else room.labels.get(HOME_NAMESPACE, "")
+        return home in ("", tenant.namespace)

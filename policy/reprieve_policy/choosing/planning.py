@@ -66,7 +66,7 @@ class Planner:
     def _place(self, guest: Guest, index: int, draft: "_Draft") -> bool:
         scale, order = self._order(index)
         untouched = ((rank, node) for rank, node in order if node not in draft.touched)
-        tried = draft.weigh(guest, self._surveys[index], scale)
+        tried = draft.weigh(guest, index, self._surveys[index], scale)
         best = min([*tried, *_first(untouched)], default=None)
         if best is None:
             return False
@@ -101,23 +101,31 @@ class _Draft:
         self._singles: dict[str, tuple[Unit, ...]] = {}
         self.touched: set[str] = set()
         """Nodes on which something is no longer as it was found: a pod was placed there, or a gang has gone."""
+        self._weighed: dict[tuple[int, str], Rank | None] = {}
+        """What is more to be taken there for one more pod of a kind; `None`: it would not help."""
 
     def put(self, node: str, guest: Guest, found: Selection | Obstacle) -> None:
         """Place a pod, and take whom that takes."""
         self._loads[node] = self._loads.get(node, Load()).plus(guest)
-        self.touched.add(node)
-        self._take(node, found)
+        changed = {node, *self._take(node, found)}
+        self.touched |= changed
+        is_scarce = any(tenant.group is not None for tenant in _pods(self._singles[node]))
+        # One that is taken of a gang is one less that it can do without, on all nodes.
+        self._weighed = {key: rank for key, rank in self._weighed.items() if not is_scarce and key[1] not in changed}
 
     def look(self, node: str, guest: Guest) -> Selection | Obstacle:
         """Return whom one more pod on the node would take."""
         return self._select(node, self._loads.get(node, Load()).plus(guest), self._wholes)
 
-    def weigh(self, guest: Guest, survey: Survey, scale: Scale) -> Iterator[tuple[Rank, str]]:
+    def weigh(self, guest: Guest, kind: int, survey: Survey, scale: Scale) -> Iterator[tuple[Rank, str]]:
         """Yield what is more to be taken on each node that was touched, where a pod would have room then."""
         for node in self.touched:
-            found = self.look(node, guest) if survey.suits(node) else Obstacle.UNSUITABLE
-            if helps(found):
-                yield self._weigh_more(node, found, scale), node
+            if (kind, node) not in self._weighed:
+                found = self.look(node, guest) if survey.suits(node) else Obstacle.UNSUITABLE
+                self._weighed[kind, node] = self._weigh_more(node, found, scale) if helps(found) else None
+            rank = self._weighed[kind, node]
+            if rank is not None:
+                yield rank, node
 
     def let_back(self) -> None:
         """Let back whoever is not needed any more: later victims made room for earlier pods, too."""
@@ -137,13 +145,13 @@ class _Draft:
         others = [unit for other, found in self._singles.items() if other != node for unit in found]
         return Plan(node, tuple(sorted(here, key=lambda unit: units.upstreams(unit, now))), (*far, *others), violations)
 
-    def _take(self, node: str, found: Selection | Obstacle) -> None:
+    def _take(self, node: str, found: Selection | Obstacle) -> set[str]:
+        """Take whom the node takes; return where pods of gangs go with them."""
         taken = found.units if isinstance(found, Selection) else ()
         self._singles[node] = tuple(unit for unit in taken if unit.group is None)
-        for unit in taken:
-            if unit.group is not None:
-                self._wholes[unit.group] = unit
-                self.touched.update(member.node for member in unit.members)
+        wholes = {unit.group: unit for unit in taken if unit.group is not None}
+        self._wholes |= wholes
+        return {member.node for unit in wholes.values() for member in unit.members}
 
     def _weigh_more(self, node: str, found: Selection | Obstacle, scale: Scale) -> Rank:
         if not isinstance(found, Selection):

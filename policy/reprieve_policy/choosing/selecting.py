@@ -5,15 +5,16 @@ whole: those that a budget protects are let back first, in each part the most im
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from . import units
 from .budgets import Spending
 from .court import Court
 from .grounds import Ground
 from .obstacles import Obstacle
-from .scene import GroupKey, Room, Tenant
+from .scene import GroupKey, Room, Scene, Tenant
 from .space import Load, Space
 from .units import Rank, Unit
 
@@ -29,6 +30,9 @@ class Taken:
 
 
 NOTHING = Taken()
+
+
+_rank = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +88,39 @@ def _let_back(possible: Sequence[Tenant], load: Load, space: Space, court: Court
     now, found = court.scene.now, units.of(possible, court)
     speaks = any(tenant.speaks for tenant in possible)
     by = units.dearest if speaks else units.upstreams
-    first = _reprieve(found, lambda unit: by(unit, now), space, court)
+    first = _reprieve([(by(unit, now), unit) for unit in found], space, court)
     if not first.units:
         return Obstacle.HAS_ROOM
     # Where nobody says anything, the choice is upstream's for as long as it may be.
     if len(first.units) <= (1 if speaks else court.scene.settings.max_victims):
         return first
+    gone = {id(unit) for unit in first.units}
     for unit in found:
-        if unit not in first.units:
-            space.release(unit.here)
-    fewer = _reprieve(found, lambda unit: units.smallest(unit, load.amounts, now), space, court)
+        if id(unit) not in gone:
+            space.release(*unit.here)
+    fewer = _reprieve([(units.smallest(unit, load.amounts, now), unit) for unit in found], space, court)
     is_better = len(fewer.units) < len(first.units) and fewer.violations <= first.violations
     return fewer if is_better else first
 
 
-def _reprieve(found: Sequence[Unit], rank: Callable[[Unit], Rank], space: Space, court: Court) -> Selection:
+def _reprieve(ranked: list[tuple[Rank, Unit]], space: Space, court: Court) -> Selection:
     """Let back as many as fit, in order of rank, those first whose eviction a budget does not allow."""
-    spending = Spending(court.scene)
-    ranked = [(unit, spending.violations(unit.members)) for unit in sorted(found, key=rank)]
+    ranked.sort(key=_rank)
+    broken = _broken(ranked, court.scene)
     # Stable: in each part the order of rank holds.
-    ranked.sort(key=lambda pair: pair[1] == 0)
-    victims = [(unit, broken) for unit, broken in ranked if not space.admit(unit.here)]
-    chosen = sorted((unit for unit, _ in victims), key=rank)
-    return Selection(tuple(chosen), sum(broken for _, broken in victims))
+    order = sorted(ranked, key=lambda pair: id(pair[1]) not in broken) if broken else ranked
+    victims = [pair for pair in order if not space.admit(pair[1].here)]
+    victims.sort(key=_rank)
+    chosen = tuple(unit for _, unit in victims)
+    return Selection(chosen, sum(broken.get(id(unit), 0) for unit in chosen))
+
+
+def _broken(ranked: list[tuple[Rank, Unit]], scene: Scene) -> dict[int, int]:
+    """Return, by the unit's id, how many of its pods a budget does not let go."""
+    if not scene.budgets:
+        return {}
+    spending = Spending(scene)
+    return {id(unit): count for _, unit in ranked if (count := spending.violations(unit.members))}
 
 
 def _needed(possible: Sequence[Tenant], court: Court, taken: Taken) -> list[Tenant]:

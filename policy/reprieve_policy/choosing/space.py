@@ -33,8 +33,10 @@ class Load:
 class Space:
     """What is left on a node beside a load. It may be less than nothing, while some who are in it have yet to go."""
 
+    __slots__ = ("_collisions", "_left", "_pods", "_resources", "_wanted")
+
     def __init__(self, room: Room, load: Load, priority: int) -> None:
-        self._resources = tuple(load.amounts)
+        self._resources = tuple(enumerate(load.amounts))
         self._left = [room.allocatable.get(name, 0) - amount for name, amount in load.amounts.items()]
         self._pods = room.allocatable.get("pods", 0) // NANOS - len(load.uids)
         self._wanted = load.ports
@@ -51,29 +53,34 @@ class Space:
 
     def occupy(self, pod: Tenant | Guest) -> None:
         """Count a pod that stays."""
-        self._change(pod, 1)
+        amounts, left = pod.amounts, self._left
+        for index, name in self._resources:
+            left[index] -= amounts.get(name, 0)
+        self._pods -= 1
+        if self._wanted:
+            self._collisions += self._count_collisions(pod)
+
+    def release(self, *pods: Tenant) -> None:
+        """Count pods no longer."""
+        for pod in pods:
+            for index, name in self._resources:
+                self._left[index] += pod.amounts.get(name, 0)
+            self._pods += 1
+            if self._wanted:
+                self._collisions -= self._count_collisions(pod)
 
     def admit(self, pods: Sequence[Tenant]) -> bool:
         """Let pods back, if the load still fits then."""
         for pod in pods:
-            self._change(pod, 1)
-        if self.is_enough:
+            self.occupy(pod)
+        # `is_enough`, spelled out: asked of each pod of each node, the call would be a tenth of a decision.
+        if self._pods >= 0 and not self._collisions and (not self._left or min(self._left) >= 0):
             return True
-        self.release(pods)
+        self.release(*pods)
         return False
 
-    def release(self, pods: Sequence[Tenant]) -> None:
-        """Count pods no longer."""
-        for pod in pods:
-            self._change(pod, -1)
-
-    def _change(self, pod: Tenant | Guest, sign: int) -> None:
-        amounts, left = pod.amounts, self._left
-        for index, name in enumerate(self._resources):
-            left[index] -= sign * amounts.get(name, 0)
-        self._pods -= sign
-        if self._wanted and pod.ports:
-            self._collisions += sign * sum(fitting.collide(ports, pod.ports) for ports in self._wanted)
+    def _count_collisions(self, pod: Tenant | Guest) -> int:
+        return sum(fitting.collide(ports, pod.ports) for ports in self._wanted)
 
 
 def _collisions_within(ports: Sequence[frozenset[Port]]) -> int:

@@ -82,16 +82,16 @@ class Scale:
         everyone = [member for unit in victims for member in unit.members]
         if not everyone:
             return NOBODY
-        highest = max(victim.defence for victim in everyone)
+        highest = max([victim.defence for victim in everyone])
         # As upstream: every victim counts, those of negative priority too.
-        priorities = sum(victim.defence + _MAX_INT32 + 1 for victim in everyone)
-        latest = units.age((victim for victim in everyone if victim.defence == highest), self.now)
-        return violations, highest, priorities, len(everyone), *self._said(everyone), -latest
+        priorities = sum([victim.defence + _MAX_INT32 + 1 for victim in everyone])
+        oldest = units.age([victim for victim in everyone if victim.defence == highest], self.now)
+        return violations, highest, priorities, len(everyone), *self._said(everyone), -oldest.timestamp()
 
     def _said(self, everyone: Sequence[Tenant]) -> tuple[float, ...]:
         if not self.speaks:
             return ()
-        return max(victim.preemption_class for victim in everyone), *units.total(units.costs(everyone, self.now))
+        return max([victim.preemption_class for victim in everyone]), *units.cost_of(everyone, self.now)
 
 
 def scale_for(found: Iterable[Selection | Obstacle], now: datetime) -> Scale:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from reprieve_policy.cost import Cost
+from reprieve_policy import cost
 
 from .court import Court
 from .scene import Group, GroupKey, Tenant
 
-Rank = tuple[float, ...]
+Rank = tuple[float | datetime, ...]
 """The most important first."""
 
 
@@ -35,7 +35,7 @@ def of(tenants: Iterable[Tenant], court: Court) -> list[Unit]:
     units: list[Unit] = []
     wholes: dict[GroupKey, tuple[Group, list[Tenant]]] = {}
     for tenant in tenants:
-        group = court.whole(tenant)
+        group = None if tenant.group is None else court.whole(tenant)
         if group is None:
             units.append(Unit((tenant,), (tenant,), None, tenant.defence))
         else:
@@ -48,36 +48,39 @@ def of(tenants: Iterable[Tenant], court: Court) -> list[Unit]:
 
 def upstreams(unit: Unit, now: datetime) -> Rank:
     """Rank a unit as kube-scheduler does."""
-    size = 0 if unit.group is None else len(unit.members)
-    return -unit.priority, -bool(unit.group), -size, age(unit.members, now)
+    if unit.group is None:
+        return -unit.priority, 0, 0, unit.members[0].work.started_at or now
+    return -unit.priority, -1, -len(unit.members), age(unit.members, now)
 
 
 def dearest(unit: Unit, now: datetime) -> Rank:
     """Rank the dearest of a class first, so that the cheapest go."""
-    stated, hours = total(costs(unit.members, now))
-    return -unit.priority, -bool(unit.group), -_class(unit), -stated, -hours, age(unit.members, now)
+    stated, estimated = cost_of(unit.members, now)
+    return -unit.priority, -bool(unit.group), -_class(unit), -stated, -estimated, age(unit.members, now)
 
 
 def smallest(unit: Unit, wanted: Mapping[str, int], now: datetime) -> Rank:
     """Rank the smallest of a class first, so that few large ones go rather than many small ones."""
-    share = sum(tenant.amounts.get(name, 0) / amount for tenant in unit.here for name, amount in wanted.items())
+    share = sum([tenant.amounts.get(name, 0) / amount for tenant in unit.here for name, amount in wanted.items()])
     return -unit.priority, -bool(unit.group), -_class(unit), share, age(unit.members, now)
 
 
-def age(pods: Iterable[Tenant], now: datetime) -> float:
+def age(pods: Sequence[Tenant], now: datetime) -> datetime:
     """Return when the first of the pods started; who has not yet starts now, as in kube-scheduler."""
-    return min((pod.work.started_at or now for pod in pods), default=now).timestamp()
+    if len(pods) == 1:
+        return pods[0].work.started_at or now
+    return min(pod.work.started_at or now for pod in pods)
 
 
-def costs(pods: Iterable[Tenant], now: datetime) -> list[Cost]:
-    """Return what each of the pods costs."""
-    return [pod.cost(now) for pod in pods]
-
-
-def total(found: Sequence[Cost]) -> tuple[int, float]:
-    """Return all costs together, in the order of `Cost.order`."""
-    return sum(cost.stated for cost in found), sum(cost.hours for cost in found)
+def cost_of(pods: Sequence[Tenant], now: datetime) -> tuple[int, float]:
+    """Return what the pods cost together; see `cost.order_of`."""
+    if len(pods) == 1:
+        return cost.order_of(pods[0].stake, pods[0].work, now)
+    stated, estimated = zip(*(cost.order_of(pod.stake, pod.work, now) for pod in pods), strict=True)
+    return sum(stated), sum(estimated)
 
 
 def _class(unit: Unit) -> int:
+    if len(unit.members) == 1:
+        return unit.members[0].preemption_class
     return max(member.preemption_class for member in unit.members)

@@ -23,12 +23,15 @@ class Difference(StrEnum):
 
 
 WHY: Mapping[Difference, str] = {
-    Difference.MOST_VICTIMS: "001: a decision takes at most three victims (`maxVictims`); upstream takes any number",
-    Difference.GOING: "001: who goes already is no victim again, and its room counts as free; upstream counts it like any other",
+    Difference.MOST_VICTIMS: "001: a decision takes at most three victims (`maxVictims`), fewer and larger ones where it would "
+    "be more; upstream takes any number",
+    Difference.GOING: "001: who goes already is no victim again, and its room counts as free: where that is enough on some "
+    "node, nobody else goes; upstream counts it like any other",
     Difference.OVERFLOW: "toleration seconds above 9223372036 are unreadable, so nothing is tolerated; upstream's duration "
     "overflows, and some of them come out as years",
-    Difference.COST: "001: between nodes that upstream's first four criteria find equal, the cheaper victims go, where a pod "
-    "says anything of its preemption; upstream takes those that started last",
+    Difference.COST: "001: where a pod says anything of its preemption, the lower class goes, then the cheaper, and few large "
+    "ones rather than many small ones, also between nodes that upstream's first four criteria find equal; upstream takes "
+    "those that started last",
     Difference.CLASS: "001: a victim's class is below the preemptor's; upstream knows no classes",
     Difference.PREEMPTIBLE: "000: a pod may be labelled not preemptible; upstream knows no such label",
     Difference.CAN_PREEMPT: "000: a pod may be labelled as one that takes no victims; upstream knows no such label",

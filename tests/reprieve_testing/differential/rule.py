@@ -44,6 +44,12 @@ class _Unit:
         size = len(self.everyone) if self.is_gang else 0
         return -self.priority, -size, -max(map(_age, self.everyone))
 
+    def worth(self) -> tuple[int, ...]:
+        """Return the key by which the highest class, and of one class the dearest, come first."""
+        cost = _cost(self.everyone)
+        highest = max(map(_class, self.everyone))
+        return -self.priority, -self.is_gang, -highest, *(-part for part in cost), -max(map(_age, self.everyone))
+
 
 @dataclass(frozen=True)
 class _Candidate:
@@ -69,7 +75,7 @@ class _Court:
         self._nodes = [node for node in scene.nodes if _admits(node, scene)]
 
     def decide(self) -> Outcome:
-        if self._takes_none() or self.has_room():
+        if self._takes_none() or self.has_room() or self._will_have_room():
             return Outcome()
         found = [candidate for node in self._nodes for candidate in self._candidates(node)]
         if not found:
@@ -82,6 +88,18 @@ class _Court:
     def has_room(self) -> bool:
         return any(self._fits(node, node.pods) for node in self._nodes)
 
+    def _will_have_room(self) -> bool:
+        """Say whether it is enough to wait for those who go."""
+        if Difference.GOING not in self._differing:
+            return False
+        staying = {node.name: [pod for pod in node.pods if not pod.is_going] for node in self._nodes}
+        known = (node for node in self._nodes if not self._is_passed_over(staying[node.name]))
+        return any(self._fits(node, staying[node.name]) for node in known)
+
+    def _is_passed_over(self, pods: Sequence[Pod]) -> bool:
+        """Say whether a node is no candidate: upstream takes an error about one pod for one about its node."""
+        return any(pod.lacks_priority_class and self._is_below(pod) for pod in pods)
+
     def _takes_none(self) -> bool:
         named = self._preemptor.priority_class
         is_told = Difference.CAN_PREEMPT in self._differing and self._preemptor.labels.get(CAN_PREEMPT) == "false"
@@ -90,23 +108,40 @@ class _Court:
     def _candidates(self, node: Node) -> Iterator[_Candidate]:
         """Yield what could be done on this node: one thing, or nothing."""
         pods = [pod for pod in node.pods if not (pod.is_going and Difference.GOING in self._differing)]
-        if any(pod.lacks_priority_class and self._is_below(pod) for pod in pods):
-            return  # upstream: an error about one pod is one about its node
-        units = sorted(self._units(pods), key=_Unit.importance)
+        if self._is_passed_over(pods):
+            return
+        units = list(self._units(pods))
         names = {pod.name for unit in units for pod in unit.here}
         staying = [pod for pod in pods if pod.name not in names]
         if not units or not self._fits(node, staying):
             return
-        broken = _broken(units, self._scene.budgets)
-        victims = []
+        minds_cost = Difference.COST in self._differing and any(_speaks(pod) for unit in units for pod in unit.here)
+        units.sort(key=_Unit.worth if minds_cost else _Unit.importance)
+        victims, violations = self._spared(node, staying, units)
+        most = _MOST_VICTIMS if Difference.MOST_VICTIMS in self._differing else len(victims)
+        if len(victims) > (1 if minds_cost else most):
+            fewer, broken = self._spared(node, staying, sorted(units, key=self._smallness))
+            if len(fewer) < len(victims) and broken <= violations:
+                victims, violations = fewer, broken
+        if 0 < len(victims) <= most:
+            yield _Candidate(node.name, tuple(victims), violations)
+
+    def _spared(self, node: Node, staying: Iterable[Pod], units: Sequence[_Unit]) -> tuple[list[_Unit], int]:
+        """Return who must go where these are let back in their order, and how many budgets that breaks."""
+        broken, kept, victims = _broken(units, self._scene.budgets), list(staying), []
         for unit in sorted(units, key=lambda unit: not broken[id(unit)]):
-            if self._fits(node, [*staying, *unit.here]):
-                staying.extend(unit.here)
+            if self._fits(node, [*kept, *unit.here]):
+                kept.extend(unit.here)
             else:
                 victims.append(unit)
-        is_too_much = Difference.MOST_VICTIMS in self._differing and len(victims) > _MOST_VICTIMS
-        if victims and not is_too_much:
-            yield _Candidate(node.name, tuple(victims), sum(broken[id(unit)] for unit in victims))
+        return victims, sum(broken[id(unit)] for unit in victims)
+
+    def _smallness(self, unit: _Unit) -> tuple[float, ...]:
+        """Return the key by which the smallest of a class come first."""
+        mine = self._preemptor
+        asked = [(pod.cpu, mine.cpu) for pod in unit.here] + [(pod.memory, mine.memory) for pod in unit.here]
+        share = sum(its / own for its, own in asked if own)
+        return -unit.priority, -unit.is_gang, -max(map(_class, unit.everyone)), share, -max(map(_age, unit.everyone))
 
     def _units(self, pods: Sequence[Pod]) -> Iterator[_Unit]:
         """Yield what may go of these pods of one node."""
@@ -157,9 +192,7 @@ class _Court:
         priorities = [self._priority(pod) for pod in victims]
         longest = max(_age(pod) for pod in victims if self._priority(pod) == max(priorities))
         total = sum(priority - _LOWEST for priority in priorities)
-        stated = sum(int(pod.annotations.get(COST, "0")) for pod in victims)
-        hours = sum(pod.cpu * _age(pod) for pod in victims)
-        cost = (stated, hours) if minds_cost else ()
+        cost = (max(map(_class, victims)), *_cost(victims)) if minds_cost else ()
         return candidate.violations, max(priorities), total, len(victims), *cost, longest
 
     def _fits(self, node: Node, others: Iterable[Pod]) -> bool:
@@ -195,6 +228,15 @@ def _gang(pod: Pod) -> tuple[str, str] | None:
 def _admits(node: Node, scene: Scene) -> bool:
     """Say whether the preemptor could be there at all, whoever goes."""
     return not node.is_cordoned and (scene.tolerates_taint or not node.is_tainted)
+
+
+def _class(pod: Pod) -> int:
+    return int(pod.labels.get(CLASS, _DEFAULT_CLASS))
+
+
+def _cost(pods: Sequence[Pod]) -> tuple[int, int]:
+    """Return what the pods say of their cost, and what of their work would be lost."""
+    return sum(int(pod.annotations.get(COST, "0")) for pod in pods), sum(pod.cpu * _age(pod) for pod in pods)
 
 
 def _speaks(pod: Pod) -> bool:
