@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from reprieve_policy import quantity, timestamp
-from reprieve_policy.choosing import Choice, Decision, Obstacle, Refusal
+from reprieve_policy.choosing import OBSTACLES, Choice, Decision, Obstacle, Refusal
 from reprieve_policy.choosing.court import Court
 from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
 
@@ -16,18 +16,6 @@ from .finding import printable
 
 _SHOWN = 20
 """Rows of a section: what follows is counted. `-o json` has all."""
-
-OBSTACLES: Mapping[Obstacle, str] = {
-    Obstacle.UNKNOWN_NODE: "there is no such node",
-    Obstacle.UNSUITABLE: "its labels, its taints or its cordon keep the preemptor out",
-    Obstacle.NO_PRIORITY_CLASS: "a pod there names a PriorityClass that does not exist",
-    Obstacle.NO_VICTIMS: "nobody there may be a victim",
-    Obstacle.TOO_SMALL: "there is no room even without all that may be victims",
-    Obstacle.HAS_ROOM: "it has room, or will have once those have gone that are going",
-    Obstacle.TOO_MANY: "it would take more victims than one decision may",
-    Obstacle.TOO_DEAR: "its victims would cost more than the preemptor is worth",
-    Obstacle.GANG: "the rest of the preemptor's gang could not be placed",
-}
 
 
 class Other(NamedTuple):

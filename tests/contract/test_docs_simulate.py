@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reprieve_cli.simulation import OBSTACLES
-from reprieve_policy.choosing import Obstacle
+from reprieve_policy.choosing import OBSTACLES, Obstacle
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "simulate.md"

@@ -23,13 +23,13 @@ class Obstacle(StrEnum):
 
 OBSTACLES: Mapping[Obstacle, str] = {
     Obstacle.UNKNOWN_NODE: "there is no such node",
-    Obstacle.UNSUITABLE: "its labels, taints or cordon keep the preemptor out",
+    Obstacle.UNSUITABLE: "its labels, its taints or its cordon keep the preemptor out",
     Obstacle.NO_PRIORITY_CLASS: "a pod there names a PriorityClass that does not exist",
     Obstacle.NO_VICTIMS: "nobody there may be a victim",
-    Obstacle.TOO_SMALL: "even without all who may be victims there is too little room",
-    Obstacle.HAS_ROOM: "there is room, or will be once those have gone who are going",
+    Obstacle.TOO_SMALL: "there is no room even without all that may be victims",
+    Obstacle.HAS_ROOM: "it has room, or will have once those have gone that are going",
     Obstacle.BESIDE_OTHERS: "who may be near whom matters there, and not all of the scheduler's own victims may be victims",
-    Obstacle.TOO_MANY: "it would take more victims than maxVictims",
+    Obstacle.TOO_MANY: "it would take more victims than one decision may",
     Obstacle.TOO_DEAR: "its victims would cost more than the preemptor is worth",
     Obstacle.GANG: "the rest of the preemptor's gang could not be placed",
 }
