@@ -29,6 +29,9 @@ _IDENTITIES = Matches(
     'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
 )
 
+_SCHEDULERS = frozenset({"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"})
+"""The cluster's own, and the second one of `manifests/scheduler`."""
+
 _IMAGE = Matches(
     "[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
     'must be the name of an image, like "registry.example.com/reprieve:0.1.0"',
@@ -90,7 +93,7 @@ class PolicySettings:
     """Of one decision; a gang that goes as a whole is one."""
     preemptor_worth_seconds: int | None = None
     """What each device of a preemptor is worth, as time: victims must cost less; `None`: no bound."""
-    schedulers: frozenset[str] = frozenset({"system:kube-scheduler"})
+    schedulers: frozenset[str] = _SCHEDULERS
     """Whose deletions of pods are preemptions; see `guarding`."""
     scheduler_preemption: str = AUTO
     """Whether a scheduler that is refused waits apart from its scheduling loop, or in it."""

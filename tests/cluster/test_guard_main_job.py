@@ -60,9 +60,18 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         lifecycle.down(cluster, keep_logs=False, progress=Progress())
 
 
-def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacement_resumes(place: Place) -> None:
-    scene = Scene(place.world, Narrator(), "guard-preempted")
-    scene.make_namespace()
+@pytest.fixture
+def scene(place: Place) -> Iterator[Scene]:
+    found = Scene(place.world, Narrator(), "guard-main-job")
+    found.make_namespace()
+    yield found
+    # The next story needs the node.
+    place.world.remove_namespaces(found.namespace)
+
+
+def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacement_resumes(
+    place: Place, scene: Scene
+) -> None:
     first = start_training(place, scene)
     scene.quiet.apply(a_preemptor(place, scene))
     left = wait_for("the training goes", lambda: state_without(scene, first), SECONDS)
@@ -72,13 +81,15 @@ def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacem
     scene.quiet.read("delete", "pod", "preemptor", "-n", scene.namespace, "--grace-period=1", "--wait=false")
     assert resumes(scene, first, left["checkpoint"]["step"])
     asked = deletions(place, scene, first)
-    assert [user for user, code in asked if code == 200] == ["system:serviceaccount:reprieve-system:reprieve-operator"]
-    assert {code for user, code in asked if user == "system:kube-scheduler"} <= {429, 404}
+    # Once the pod is terminating, whoever else deletes it changes nothing.
+    accepted = next(user for user, code in asked if code == 200)
+    assert accepted == "system:serviceaccount:reprieve-system:reprieve-operator"
+    assert ("system:kube-scheduler", 429) in asked
 
 
-def test_a_drained_node_is_left_once_the_training_has_saved_and_its_replacement_resumes(place: Place) -> None:
-    scene = Scene(place.world, Narrator(), "guard-drained")
-    scene.make_namespace()
+def test_a_drained_node_is_left_once_the_training_has_saved_and_its_replacement_resumes(
+    place: Place, scene: Scene
+) -> None:
     first = start_training(place, scene)
     kubectl = [str(build.bin_directory() / "kubectl"), f"--kubeconfig={scene.quiet.kubeconfig}"]
     words = ["drain", place.node, "--force", "--ignore-daemonsets", f"--pod-selector={OF_JOB[1]}", "--timeout=80s"]

@@ -86,6 +86,7 @@ class _Program:
             operator=f"system:serviceaccount:{settings.namespace}:{settings.operator_account}",
             timeout_seconds=settings.lookup_timeout_seconds,
             choices=self.choices,
+            stage=self.stage,
         )
         self.certificates = _keeper(settings, names, api, self.serving, self.metrics)
         self.webhooks = Webhooks(

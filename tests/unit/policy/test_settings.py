@@ -74,7 +74,7 @@ def test_an_absent_configmap_is_the_specifications_defaults() -> None:
         class_rule="strict",
         max_victims=3,
         preemptor_worth_seconds=None,
-        schedulers=frozenset({"system:kube-scheduler"}),
+        schedulers=frozenset({"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"}),
         scheduler_preemption="auto",
     )
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from reprieve_policy import choosing, guarding, walltime
 from reprieve_policy.choosing import Refusal, reading
 from reprieve_policy.choosing.objects import Pod
-from reprieve_policy.choosing.scene import Scene
+from reprieve_policy.choosing.scene import Scene, Tenant
 from reprieve_policy.facts import Facts
 from reprieve_policy.guarding import Door, Ruling, Seeker, Sought
 from reprieve_policy.nominee import Nominee
@@ -23,6 +23,7 @@ from reprieve_policy.walltime import Walltime
 from reprieve_runtime.api import Api, ApiError
 from reprieve_webhooks import answer, review
 from reprieve_webhooks.extender.choices import Choice, LastChoices, Named
+from reprieve_webhooks.extender.service import Stage
 from reprieve_webhooks.handlers import Answer
 
 from .memory import Memory
@@ -74,6 +75,7 @@ class Guard:
         operator: str,
         timeout_seconds: float,
         choices: LastChoices | None = None,
+        stage: Stage | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._facts, self._operator, self._now = facts, operator, now
@@ -81,6 +83,7 @@ class Guard:
         self.nominees = Nominees(api)
         self._memory = Memory()
         self._choices: LastChoices = choices or NoChoices()
+        self._stage = stage
 
     async def answer(self, request: GuardRequest) -> Answer:
         """Rule on one review."""
@@ -139,15 +142,19 @@ class Guard:
         return replace(seeker, refusal=refusal, is_busy=is_busy)
 
     async def _why_not(self, case: _Case, preemptor: Nominee) -> Refusal | None:
-        """Ask the policy that also chooses victims. What it takes the rest of the cluster to know is the extender's."""
-        now, victim = self._now(), case.victim
-        tenant = reading.tenant_of(victim, case.facts, job=case.job, now=now)
+        """Ask the policy that also chooses victims. What protects a gang as a whole is known where the extender is."""
+        tenant = reading.tenant_of(case.victim, case.facts, job=case.job, now=self._now())
         its_facts = await self._facts_of(preemptor.pod, preemptor.pod.metadata.namespace or "")
-        # Whose node it is matters to services only.
-        node = await self._pods.node(victim.node) if tenant.is_service else None
-        rooms = {} if node is None else {victim.node: reading.room_of(node)}
-        scene = Scene(now=now, rooms=rooms, settings=case.facts.settings)
+        scene = await self._scene(case, tenant)
         return choosing.why_not(reading.preemptor_of(preemptor.pod, its_facts), tenant, scene)
+
+    async def _scene(self, case: _Case, tenant: Tenant) -> Scene:
+        if self._stage is not None and not self._stage.is_behind:
+            return self._stage.scene()
+        # Whose node it is matters to services only.
+        node = await self._pods.node(tenant.node) if tenant.is_service else None
+        rooms = {} if node is None else {tenant.node: reading.room_of(node)}
+        return Scene(now=self._now(), rooms=rooms, settings=case.facts.settings)
 
     def _sought(self, case: _Case) -> Sought:
         victim = case.victim
