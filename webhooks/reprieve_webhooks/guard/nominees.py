@@ -9,10 +9,10 @@ from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.reflector import Reflector
 
-PATIENCE_SECONDS = 0.3
+PATIENCE_SECONDS = 0.5
 """For a nomination that is on its way: where preemption is asynchronous it is written while the victim is deleted."""
 _VAIN = 3
-"""Times in a row that nothing came: it is not asynchronous, and each time its scheduling loop stood still meanwhile."""
+"""Times in a row that nothing came, and nobody was nominated anywhere: each time a scheduling loop may have stood still."""
 
 
 class Nominees:
@@ -36,9 +36,7 @@ class Nominees:
         found = self._infer(node, victim_priority)
         if found is None and may_wait and self._vain < _VAIN:
             found = await self._await(node, victim_priority)
-            self._vain = 0 if found else self._vain + 1
-        elif found is not None:
-            self._vain = 0
+            self._vain += found is None
         return found
 
     def _infer(self, node: str, victim_priority: int) -> Nominee | None:
@@ -54,6 +52,7 @@ class Nominees:
         return found
 
     def _keep(self, pod: Pod) -> Nominee:
+        self._vain = 0
         # Whoever waits goes on once the watch has stored it.
         self._changed.set()
         self._changed = asyncio.Event()

@@ -1,0 +1,74 @@
+"""What the guard says, text by text: to a scheduler's log, and to whoever drains a node.
+
+To change a text, delete `golden/guard.txt`, run this test twice, and read the difference.
+"""
+
+from pathlib import Path
+
+from reprieve_policy import guarding
+from reprieve_policy.choosing import Ground, Refusal
+from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.eviction import Ground as Protection
+from reprieve_policy.facts import Facts
+from reprieve_policy.guarding import Door, Seeker, Sought
+from reprieve_policy.objects import pod_views
+from reprieve_policy.walltime import Walltime
+from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+
+GOLDEN = Path(__file__).parent / "golden" / "guard.txt"
+FACTS = Facts(operator_is_there=True)
+PREEMPTED = Seeker(door=Door.PREEMPTION)
+
+
+def sought(pod: PodBuilder, **fields: object) -> Sought:
+    (view,) = pod_views(pod.build())
+    return Sought(view=view, **fields)  # type: ignore[arg-type]  # named by this module only
+
+
+def in_phase(phase: Phase, **fields: object) -> Eviction:
+    known = {"eviction_id": "e", "requested_at": NOW, "deadline": after(600), **fields}
+    return Eviction(phase=phase, **known)  # type: ignore[arg-type]  # named by this module only
+
+
+def refused(ground: Ground, detail: str) -> Seeker:
+    return Seeker(door=Door.PREEMPTION, refusal=Refusal(ground, detail))
+
+
+HINTING = a_pod().with_hint()
+SAID = {
+    "told now": (sought(HINTING), PREEMPTED),
+    "marked, and not taken up": (sought(HINTING, is_asked=True), PREEMPTED),
+    "told before": (sought(HINTING, state=in_phase(Phase.HINTED)), PREEMPTED),
+    "just taken up": (sought(HINTING, state=in_phase(Phase.REQUESTED)), PREEMPTED),
+    "saved": (sought(HINTING, state=in_phase(Phase.SAVED)), PREEMPTED),
+    "class 10": (sought(a_pod().labelled("quota.scheduling.koordinator.sh/preemptible", "false")), PREEMPTED),
+    "near completion": (sought(HINTING, walltime=Walltime(after(-3500), 3600)), PREEMPTED),
+    "reprieved by the operator": (
+        sought(HINTING, state=in_phase(Phase.REPRIEVED, refused_on=Protection.NEAR_COMPLETION)),
+        PREEMPTED,
+    ),
+    "a toleration": (sought(HINTING), refused(Ground.TOLERATION, "its PriorityClass tolerates priorities below 9000")),
+    "a class": (sought(HINTING), refused(Ground.CLASS, "a preemptor of class 4 takes no victim of class 6")),
+    "what it is defended with": (sought(HINTING), refused(Ground.PRIORITY, "it is defended with priority 9")),
+    "another ground": (sought(HINTING), refused(Ground.QUOTA, "it uses another quota than the preemptor")),
+    "a second set": (sought(HINTING), Seeker(door=Door.PREEMPTION, is_busy=True)),
+}
+
+
+def test_every_text_is_as_it_was_agreed() -> None:
+    said = "".join(f"# {case}\n{message(*asked)}\n" for case, asked in SAID.items())
+    if not GOLDEN.exists():
+        GOLDEN.write_text(said, encoding="utf-8")
+        raise AssertionError(f"{GOLDEN.name} was not there: written anew")
+    assert said == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_every_text_is_short_enough_to_be_a_warning() -> None:
+    too_long = [text for text in (message(*asked) for asked in SAID.values()) if len(text) >= 120]
+    assert too_long == []
+
+
+def message(pod: Sought, seeker: Seeker) -> str:
+    ruling = guarding.decide(pod, seeker, FACTS, NOW)
+    assert ruling.violation is not None
+    return str(ruling.violation)
