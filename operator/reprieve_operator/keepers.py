@@ -37,16 +37,15 @@ class Keepers:
         """Return all victims as they were seen last."""
         return [keeper.pod for keeper in self._keepers.values() if keeper.pod is not None]
 
-    def see(self, event_type: str | None, pod: Pod) -> None:
-        """Take in one event of the watch. DELETED there may mean that the pod left the selection: a look decides."""
-        uid = pod.metadata.uid or ""
-        if uid not in self._keepers and not observe.is_victim(pod.metadata):
-            return
-        keeper = self._keeper(pod.metadata)
-        if event_type == "DELETED":
-            keeper.look()
-        else:
-            keeper.see(pod)
+    def see(self, pod: Pod) -> None:
+        """Take in what the watch saw."""
+        if pod.metadata.uid in self._keepers or observe.is_victim(pod.metadata):
+            self._keeper(pod.metadata).see(pod)
+
+    def lose(self, uid: str) -> None:
+        """Have a pod looked at that the watch no longer sees: it is gone, or its label is."""
+        if uid in self._keepers:
+            self._keepers[uid].look()
 
     def look_at(self, metadata: VersionedMeta) -> None:
         """Have a pod looked at that no event told of."""

@@ -30,8 +30,6 @@ def main() -> None:
         logs.configure(settings.log_format, settings.log_level)
     except ValueError as error:
         refuse(options.PROGRAM, [str(error)])
-    # kopf says at INFO, for each event of each pod, that the handler succeeded.
-    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLogger().level))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(settings))

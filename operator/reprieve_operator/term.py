@@ -37,9 +37,10 @@ from .watch import PodWatch
 
 _log = logging.getLogger(__name__)
 
-_REWATCH_SECONDS = 1.0
 _DRAIN_SECONDS = 2.0
 _POLICY_SECONDS = 10.0
+_RESWEEP_SECONDS = 10.0
+"""After a sweep that failed: the API server was busy, say."""
 _MAX_CALLS = 32
 """To the API server at once, about victims. Without a limit, those of a thousand victims would time out while they wait
 for each other, and each connection's buffers take a quarter of a megabyte."""
@@ -111,8 +112,10 @@ class Terms:
         self._keepers, self._gatekeeper, self._census = keepers, gatekeeper, census
         try:
             sweeping = partial(self._sweep, sweep)
-            async with beside(self._announcer.run, sweeping, gatekeeper.run, resumer.run, requeuer.run, responder.run):
-                await self._watch(keepers)
+            watch = PodWatch(self._api, partial(self._see, keepers), keepers.lose)
+            beside_them = (self._announcer.run, sweeping, gatekeeper.run, resumer.run, requeuer.run, responder.run)
+            async with beside(watch.run, *beside_them):
+                await asyncio.Event().wait()
         finally:
             await keepers.close()
             await lines.close()
@@ -141,29 +144,18 @@ class Terms:
             recount_seconds=self._settings.resync_interval_seconds,
         )
 
-    async def _watch(self, keepers: Keepers) -> None:
-        """Watch until cancelled, again and again should kopf end."""
-
-        def see(event_type: str | None, pod: Pod) -> None:
-            self._metrics.last_event_at.set(time.time())
-            # An event may still arrive after the term: it must not begin a keeper that nobody ends.
-            if self._keepers is keepers:
-                keepers.see(event_type, pod)
-
-        while True:
-            watch = PodWatch(self._settings, see)
-            watch.start()
-            try:
-                await watch.wait_ended()
-            finally:
-                await watch.stop()
-            await asyncio.sleep(_REWATCH_SECONDS)
+    def _see(self, keepers: Keepers, pod: Pod) -> None:
+        self._metrics.last_event_at.set(time.time())
+        keepers.see(pod)
 
     async def _sweep(self, sweep: Sweep) -> None:
+        interval = self._settings.sweep_interval_seconds
         while True:
+            pause = interval
             try:
                 await sweep.run_once()
                 self._metrics.last_sweep_at.set(time.time())
             except ApiError as error:
                 _log.warning("sweep failed", extra={"error": str(error)})
-            await asyncio.sleep(self._settings.sweep_interval_seconds)
+                pause = min(interval, _RESWEEP_SECONDS)
+            await asyncio.sleep(pause)

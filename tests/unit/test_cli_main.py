@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from reprieve_cli import main
 
-HEAVY = {"aiohttp", "kubernetes", "kopf", "rich", "yaml", "msgspec", "asyncio", "reprieve_policy"}
+HEAVY = {"aiohttp", "kubernetes", "rich", "yaml", "msgspec", "asyncio", "reprieve_policy"}
 
 
 def run(*words: str) -> str:
