@@ -44,6 +44,11 @@ class Effects:
         self._clock = clock
         self._slots = slots
 
+    @property
+    def are_many(self) -> bool:
+        """True in a burst, in which a write that can be left out is better left out."""
+        return self._slots.are_scarce
+
     async def read(self, namespace: str, name: str, uid: str) -> Pod | None:
         """Return the pod, `None` where it is gone or another of the same name has taken its place."""
         pod = await self.find(object_path("pods", namespace, name), Pod)

@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, replace
 
 from reprieve_policy import life, lost_node
+from reprieve_policy.contract import Answer
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life import Decision
 from reprieve_policy.life_table import TERMINAL
@@ -30,6 +31,7 @@ from .tools import Tools
 _log = logging.getLogger(__name__)
 
 _LOOK_AGAIN = (404, 409)
+_PUT_OFF_SECONDS = 15.0
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.2, 15.0
 
 
@@ -61,6 +63,7 @@ class Keeper:
         self._has_room = True
         self._begun_at = tools.clock.monotonic()
         self._is_taken_up = False
+        self._noticed_at: float | None = None
         self._failures = 0
         self._is_done = False
 
@@ -146,6 +149,8 @@ class Keeper:
         decision = life.decide(state, seen, plan, settings, now)
         if lost_node.matters(state, decision.eviction, settings) and await self._tools.nodes.is_lost(pod):
             decision = life.decide(state, replace(seen, is_node_lost=True), plan, settings, now)
+        if self._is_put_off(decision, answer):
+            return self._workload.proceed(pod, state)
         if decision.moves or is_leaving:
             pause = await self._follow(pod, decision, begins=begins)
             self._workload.asking.forget_answer(answer)
@@ -154,6 +159,17 @@ class Keeper:
         if self._workload.asking.hint_was_lost:
             self._workload.asking.give_up_attempts()
         return self._workload.proceed(pod, state)
+
+    def _is_put_off(self, decision: Decision, answer: Answer | None) -> bool:
+        """True where it is not written down yet that the workload saves: in a burst that would hold up what somebody waits for.
+
+        For a while only, because people read it.
+        """
+        if not life.can_wait(decision, answer):
+            return False
+        now = self._tools.clock.monotonic()
+        self._noticed_at = self._noticed_at or now
+        return self._tools.effects.are_many and now - self._noticed_at < _PUT_OFF_SECONDS
 
     async def _assess(self, pod: Pod, state: Eviction) -> tuple[Eviction, Reprieve | None]:
         state, reprieve = await self._assessment.of(pod, state)

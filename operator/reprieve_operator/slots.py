@@ -42,6 +42,7 @@ class Slots:
 
     def __init__(self, limit: int, share: int | None = None) -> None:
         self._free = limit
+        self._many = limit // 2
         self._share = share
         self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._waiting: list[_Waiting] = []
@@ -50,6 +51,11 @@ class Slots:
         """Of the last that was served."""
         self._turns: dict[tuple[Urgency, str], int] = {}
         """Of the last of each tenant that waits."""
+
+    @property
+    def are_scarce(self) -> bool:
+        """True where half of them are taken: what can wait would hold up what cannot."""
+        return self._free <= self._many
 
     @contextlib.asynccontextmanager
     async def hold(self, urgency: Urgency, tenant: str) -> AsyncIterator[None]:

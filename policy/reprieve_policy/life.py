@@ -111,6 +111,14 @@ def decide(eviction: Eviction, seen: Seen, plan: Plan, settings: PolicySettings,
         context = replace(context, seen=replace(context.seen, answer=None, hint_was_lost=False))
 
 
+def can_wait(decision: Decision, answer: Answer | None) -> bool:
+    """True where the decision only writes down that the workload saves, and that can be heard again by whoever asks next.
+
+    Only an answer that names the eviction can: one without a document is given once, and would be asked for by another hint.
+    """
+    return decision.moves == _NOTED and answer is not None and answer.eviction_id is not None
+
+
 def next_wake(eviction: Eviction) -> datetime | None:
     """Return when `decide` may say something new although nothing was observed; `None`: never."""
     return eviction.deadline if eviction.phase in TIMED else None
@@ -169,6 +177,8 @@ def _observe_deadline(eviction: Eviction, now: datetime) -> Observation | None:
         return None
     return Observation.DEADLINE_UNANSWERED if eviction.phase is Phase.HINTED else Observation.DEADLINE_ANSWERED
 
+
+_NOTED = (TABLE[Phase.HINTED][Observation.ANSWERED],)
 
 _ANSWER_OBSERVED: Mapping[AnswerState, Observation] = {
     AnswerState.ACCEPTED: Observation.ANSWERED,

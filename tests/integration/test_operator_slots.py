@@ -57,6 +57,16 @@ async def test_those_who_are_still_to_be_told_go_before_those_who_came_earlier()
     assert await desk.serve_all() == ["busy", "TELL", "END", "NOTE", "STORY"]
 
 
+async def test_slots_are_scarce_while_half_of_them_are_taken() -> None:
+    desk = Desk(Slots(4))
+    await desk.come("one")
+    assert not desk.slots.are_scarce
+    await desk.come("another")
+    assert desk.slots.are_scarce
+    await desk.leave("one")
+    assert not desk.slots.are_scarce
+
+
 async def test_one_tenants_many_calls_do_not_come_before_anothers_one() -> None:
     desk = Desk(Slots(1))
     await desk.come("busy", tenant="many")

@@ -475,6 +475,29 @@ def test_only_an_answer_counts_as_answered() -> None:
     assert all(live(story)[0].answered_at is None for story in stories.values())
 
 
+NAMED = Answer(state=AnswerState.SAVING, eviction_id=an_eviction().build().eviction_id)
+NOTES = {
+    "that it saves may be written down later": (an_eviction().hinted(deadline=after(600)).build(), NAMED, True),
+    "but not what is said once": (an_eviction().hinted(deadline=after(600)).build(), BARE_ACCEPTANCE, False),
+    "nor what somebody waits for": (
+        an_eviction().hinted(deadline=after(600)).build(),
+        replace(NAMED, state=AnswerState.SAVED),
+        False,
+    ),
+    "nor what ends a time": (an_eviction().hinted(deadline=after(5)).build(), NAMED, False),
+    "nor that it is to be told": (an_eviction().build(), None, False),
+}
+
+
+@pytest.mark.parametrize(("state", "answer", "can_wait"), NOTES.values(), ids=NOTES)
+def test_only_what_can_be_heard_again_may_be_written_down_later(
+    state: Eviction, answer: Answer | None, *, can_wait: bool
+) -> None:
+    decision = life.decide(state, Seen(answer=answer), AUTO, SETTINGS, after(10))
+    assert decision.moves
+    assert life.can_wait(decision, answer) is can_wait
+
+
 @dataclass(frozen=True, kw_only=True)
 class Grace:
     pod_seconds: int = 30
