@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import api, keys, node_certificate, scheduler_config
+from .kwok import MANY_NODES, SLOW_GRACE_SECONDS
 from .programs import NAMESPACE, OPERATOR
 from .progress import Progress
 from .state import ADMIN, Cluster, write_private
@@ -120,7 +121,7 @@ def _api_server(cluster: Cluster) -> list[str]:
         f"--audit-policy-file={_audit_policy(cluster)}",
         f"--audit-log-path={cluster.audit_log}",
         "--audit-log-maxsize=100",
-        "--audit-log-maxbackup=1",
+        "--audit-log-maxbackup=9",  # ten thousand victims fill two
         *_feature_gates(cluster),
         *([f"--runtime-config={cluster.settings.runtime_config}"] if cluster.settings.runtime_config else []),
     ]
@@ -134,6 +135,7 @@ def _controller_manager(cluster: Cluster) -> list[str]:
         f"--root-ca-file={cluster.ca_file}",  # becomes the ConfigMap kube-root-ca.crt, which pods' token volumes mount
         "--kube-api-qps=200",
         "--kube-api-burst=400",
+        *([f"--node-monitor-grace-period={SLOW_GRACE_SECONDS}s"] if cluster.settings.kwok_nodes > MANY_NODES else []),
     ]
 
 

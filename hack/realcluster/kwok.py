@@ -20,6 +20,9 @@ STAGES = Path(__file__).parent / "stages"
 ANNOTATION = ("kwok.x-k8s.io/node", "fake")
 CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 LEASE_SECONDS = 40  # as a kubelet; kwok renews at a quarter of it
+MANY_NODES = 100
+SLOW_LEASE_SECONDS = 400  # of many nodes: a thousand renewals in 10 s would take a third of the API server
+SLOW_GRACE_SECONDS = 300  # after which one of them is lost
 
 
 def start(cluster: Cluster, program: Path) -> None:
@@ -67,6 +70,7 @@ def is_ready(item: dict[str, Any]) -> bool:
 
 def _configuration(cluster: Cluster) -> str:
     """Return kwok's configuration with the stages after it: kwok wants them in one file."""
+    nodes = cluster.settings.kwok_nodes
     options = {
         "enableCRDs": [],  # stages come from this file only; unset, kwok waits for its CRDs
         "cidr": cluster.pod_cidr,
@@ -77,9 +81,9 @@ def _configuration(cluster: Cluster) -> str:
         "manageAllNodes": False,
         "manageNodesWithAnnotationSelector": "=".join(ANNOTATION),
         # kwok fills in defaults only without a configuration file: each of these is required.
-        "podPlayStageParallelism": 4,
+        "podPlayStageParallelism": 4 if nodes <= MANY_NODES else 16,
         "nodePlayStageParallelism": 4,
-        "nodeLeaseDurationSeconds": LEASE_SECONDS,
+        "nodeLeaseDurationSeconds": LEASE_SECONDS if nodes <= MANY_NODES else SLOW_LEASE_SECONDS,
         "nodeLeaseParallelism": 4,
         "podsOnNodeSyncParallelism": 1,
     }

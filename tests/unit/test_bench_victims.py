@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,11 @@ def test_what_speaks_against_a_turn_is_said() -> None:
 
 
 def test_the_document_holds_each_turn_as_it_was_measured() -> None:
-    written = json.loads(json.dumps(figures.document([a_turn()], conditions={"cores": 2})))
+    turn = a_turn(calls=Counter(patch=300))  # as the arena counts them
+    written = json.loads(json.dumps(figures.document([turn], conditions={"cores": 2})))
 
     assert written["turns"][0]["writes"] == {"4": 99, "5": 1}
+    assert written["turns"][0]["calls"] == {"patch": 300}
     assert written["conditions"] == {"cores": 2}
 
 

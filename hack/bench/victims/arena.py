@@ -21,7 +21,7 @@ from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress, Task
 from realcluster.state import Cluster
 
-from . import audit, figures, hands, pods, workload
+from . import audit, crowd, figures, hands, pods, workload
 from .figures import BARE, REPRIEVE, Turn
 from .subject import USER, Subject
 
@@ -83,9 +83,12 @@ class Arena:
         self._make_namespace(pods.BYSTANDERS)
         there = self._count(pods.BYSTANDERS)
         with self._progress.task(f"{wanted:,} pods that are no victims") as task:
-            if there < wanted:
-                self._hands(task, "create", pods.BYSTANDERS, wanted - there, first=there)
-            self._wait("run", wanted, lambda: self._all_run(pods.BYSTANDERS), task)
+            if there < (models := min(self._cluster.settings.kwok_nodes, wanted)):
+                self._hands(task, "create", pods.BYSTANDERS, models - there, first=there)
+                self._wait("run", models, lambda: self._all_run(pods.BYSTANDERS), task)
+            records = crowd.Records(self._cluster, pods.BYSTANDERS)
+            records.copy(models, max(there, models), wanted, lambda done: task.tick(f"{done:,}"))
+            self._wait("are there", wanted, lambda: self._count(pods.BYSTANDERS) >= wanted, task)
         self.bystanders = max(there, wanted)
 
     def turn(self, operator: Subject | None, victims: int, number: int, kubeconfig: Path | None = None) -> Turn:

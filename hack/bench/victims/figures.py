@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypedDict
 
 from bench import figures
@@ -230,4 +230,4 @@ def doubts(turns: Iterable[Turn]) -> list[str]:
 
 def document(turns: Sequence[Turn], **more: object) -> dict[str, object]:
     """Return everything as JSON: each turn as it was measured, and the printed rows."""
-    return {"rows": [asdict(row) for row in summarise(turns)], "turns": [asdict(turn) for turn in turns], **more}
+    return {"rows": [vars(row) for row in summarise(turns)], "turns": [vars(turn) for turn in turns], **more}

@@ -26,18 +26,23 @@ def name(number: int) -> str:
     return f"pod-{number}"
 
 
+def bystander_name(number: int) -> str:
+    """Return the name of a pod that nobody marks; all are of one length."""
+    return f"pod-{number:07}"
+
+
 def bystander(number: int, nodes: int) -> Document:
     """Return a pod that nobody marks. On its node's network: simulated pods' addresses are left to the victims."""
-    return _pod(number, nodes, {}, {"hostNetwork": True})
+    return _pod(bystander_name(number), number, nodes, {}, {"hostNetwork": True})
 
 
 def victim(namespace: str, number: int, nodes: int, port: int) -> Document:
     """Return a pod whose hint's path says which it is, so that one process can answer for all."""
     hint = f"http://:{port}/{namespace}/{name(number)}"
-    return _pod(number, nodes, {keys.CHECKPOINT: "auto", keys.CHECKPOINT_HINT: hint}, {})
+    return _pod(name(number), number, nodes, {keys.CHECKPOINT: "auto", keys.CHECKPOINT_HINT: hint}, {})
 
 
-def _pod(number: int, nodes: int, annotations: dict[str, str], more: Document) -> Document:
+def _pod(name: str, number: int, nodes: int, annotations: dict[str, str], more: Document) -> Document:
     container = {
         "name": "trainer",
         "image": "registry.example/team-a/trainer:v1",
@@ -53,5 +58,5 @@ def _pod(number: int, nodes: int, annotations: dict[str, str], more: Document) -
         **more,
     }
     labels = {"app.kubernetes.io/name": "trainer", "app.kubernetes.io/instance": f"trainer-{number % 100}"}
-    metadata = {"name": name(number), "labels": labels, "annotations": annotations}
+    metadata = {"name": name, "labels": labels, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
