@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bench.preemption import contenders, figures, objects, plots, trace
 from bench.preemption.figures import Turn
@@ -387,3 +388,15 @@ def test_plots_are_png_also_where_nothing_was_preempted(tmp_path: Path) -> None:
 
 def test_a_contenders_scheduler_is_one_that_can_be_built() -> None:
     assert {contender.scheduler for contender in contenders.CONTENDERS} <= set(pins.BINARIES)
+
+
+def test_the_shipped_stanza_is_asked_at_the_benchmarks_own_server_and_nothing_else_of_it_changes() -> None:
+    text = contenders.STANZA.read_text()
+    shipped, made = yaml.safe_load(text), contenders.with_extender(text, "https://127.0.0.1:9443", Path("/ca.crt"))
+    (extender,) = made["extenders"]
+
+    assert extender["urlPrefix"] == "https://127.0.0.1:9443/scheduler"
+    assert extender["tlsConfig"]["caFile"] == "/ca.crt"
+    extender["urlPrefix"] = shipped["extenders"][0]["urlPrefix"]
+    extender["tlsConfig"]["caFile"] = shipped["extenders"][0]["tlsConfig"]["caFile"]
+    assert made == shipped

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
 
 from mainjob import world
 from realcluster import api, build, control_plane, install, lifecycle
 from realcluster.kubectl import Kubectl
-from realcluster.programs import OPERATOR, WEBHOOKS, Programs
+from realcluster.programs import NAMESPACE, OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 
 from . import objects
 
+STANZA = install.MANIFESTS / "scheduler" / "stanza.yaml"
+_EXTENDERS_RIGHTS = install.MANIFESTS / "components" / "extender" / "rbac.yaml"
 _SCHEDULER = "kube-scheduler"
 _USER = "system:kube-scheduler"
 _PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods"
@@ -38,11 +44,12 @@ class Contender:
     title: str
     scheduler: str = _SCHEDULER
     """A row of `realcluster.pins.BINARIES`."""
-    profile: Mapping[str, object] | None = None
-    """Of the scheduler; None: its defaults."""
+    profile: Mapping[str, object] = field(default_factory=dict)
+    """Of the scheduler, beyond its defaults."""
     rights: Sequence[str] = ()
-    """API groups and resources beyond the scheduler's own role, as `GROUP/RESOURCE`, to be read."""
+    """To read `GROUP/RESOURCE`, beyond those of the scheduler's own role."""
     has_reprieve: bool = False
+    has_extender: bool = False
 
 
 CONTENDERS = (
@@ -52,7 +59,6 @@ CONTENDERS = (
         "PreemptionToleration",
         scheduler="kube-scheduler-plugins",
         profile={
-            "schedulerName": "default-scheduler",
             "plugins": {
                 "postFilter": {
                     "enabled": [{"name": "PreemptionToleration"}],
@@ -63,6 +69,7 @@ CONTENDERS = (
         rights=("scheduling.k8s.io/priorityclasses",),
     ),
     Contender("guard", "Reprieve (guard)", has_reprieve=True),
+    Contender("extender", "Reprieve (guard + extender)", has_reprieve=True, has_extender=True),
 )
 BY_KEY = {contender.key: contender for contender in CONTENDERS}
 
@@ -80,29 +87,47 @@ def staged(contender: Contender, name: str, nodes: int, progress: Progress) -> I
     """Make a fresh cluster with the contender in it for as long as the block runs."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-preemption-")))
-        configuration = folder / "scheduler.json"
-        configuration.write_text(json.dumps(_configuration()))
+        file = folder / "scheduler.json"
+        file.write_text(json.dumps(configuration({})))
         lifecycle.down(name, keep_logs=False, progress=progress)
         stack.callback(lifecycle.down, name, keep_logs=False, progress=progress)
-        asked: dict[str, object] = {"kwok_nodes": nodes, "scheduler_config": str(configuration)}
-        cluster = lifecycle.up(name, asked, None, progress)
+        cluster = lifecycle.up(name, {"kwok_nodes": nodes, "scheduler_config": str(file)}, None, progress)
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
         if contender.has_reprieve:
-            stack.enter_context(_reprieve(cluster, kubectl, progress))
+            stack.enter_context(_reprieve(contender, cluster, kubectl, progress))
         kubectl.apply(*objects.before_the_jobs(), *objects.rights(_USER, contender.rights))
-        configuration.write_text(json.dumps(_configuration(contender)))
+        if contender.has_extender:
+            authority = folder / "ca.crt"
+            authority.write_bytes(_certificate_authority(kubectl))
+            wanted = with_extender(STANZA.read_text(), f"https://127.0.0.1:{cluster.port('webhooks')}", authority)
+        else:
+            wanted = configuration(contender.profile)
+        file.write_text(json.dumps(wanted))
         _restart_scheduler(contender, cluster, progress)
         yield Stage(cluster, kubectl)
 
 
-def _configuration(contender: Contender | None = None) -> dict[str, object]:
-    document: dict[str, object] = {
+def configuration(profile: Mapping[str, object]) -> objects.Document:
+    """Return a scheduler's configuration file with one profile."""
+    return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler", **profile}],
     }
-    if contender is not None and contender.profile is not None:
-        document["profiles"] = [contender.profile]
+
+
+def with_extender(stanza: str, server: str, authority: Path) -> objects.Document:
+    """Return the configuration file as it is shipped, with the extender at another server than the Service."""
+    document: objects.Document = yaml.safe_load(stanza)
+    for extender in document["extenders"]:
+        extender["urlPrefix"] = server + urlsplit(extender["urlPrefix"]).path
+        extender["tlsConfig"]["caFile"] = str(authority)
     return document
+
+
+def _certificate_authority(kubectl: Kubectl) -> bytes:
+    secret = kubectl.get("secret", "reprieve-webhook-certs", "-n", NAMESPACE)
+    return base64.b64decode(secret["data"]["ca.crt"])
 
 
 def _restart_scheduler(contender: Contender, cluster: Cluster, progress: Progress) -> None:
@@ -122,15 +147,18 @@ def _is_probe_placed(cluster: Cluster) -> bool:
 
 
 @contextmanager
-def _reprieve(cluster: Cluster, kubectl: Kubectl, progress: Progress) -> Iterator[None]:
+def _reprieve(contender: Contender, cluster: Cluster, kubectl: Kubectl, progress: Progress) -> Iterator[None]:
     """Install the base with a policy in which a minute is a second, and run both programs."""
     places = world.places(cluster.port("webhooks"), cluster.port("operator"), world.Nodes.LOCAL)
-    programs = Programs(cluster.home, kubectl, places)
-    there = world.World(cluster.home, kubectl, programs, world.Nodes.LOCAL, cluster.audit_log)
     kubectl.read("apply", "-f", install.NAMESPACE_FILE)
     install.install(kubectl, install.LOCAL, cluster.port("webhooks"))
     policy = json.dumps({"data": objects.POLICY})
-    kubectl.read("patch", "configmap", "reprieve-policy", "-n", "reprieve-system", "--type=merge", "-p", policy)
+    kubectl.read("patch", "configmap", "reprieve-policy", "-n", NAMESPACE, "--type=merge", "-p", policy)
+    if contender.has_extender:
+        kubectl.read("apply", "-f", _EXTENDERS_RIGHTS)
+        places[WEBHOOKS] = replace(places[WEBHOOKS], flags=[*places[WEBHOOKS].flags, "--extender=true"])
+    programs = Programs(cluster.home, kubectl, places)
+    there = world.World(cluster.home, kubectl, programs, world.Nodes.LOCAL, cluster.audit_log)
     try:
         for name in (WEBHOOKS, OPERATOR):
             with progress.task(f"starting {name}") as task:

@@ -50,8 +50,8 @@ PODS = (1, 1, 1, 1, 1, 1, 1, 2, 2, 4)
 _SPREAD = 0.8
 """Sigma of the lognormal durations: the middle half is between 0.6 and 1.7 times the median."""
 _SHORTEST, _LONGEST = 0.2, 4.0  # times the median
-_EARLY_SHARE, _EARLY_WINDOW = 0.3, 0.1
-"""So many of the jobs that are not urgent arrive within the first tenth, so that the nodes are full early."""
+_EARLY_SHARE, _EARLY_WINDOW = 0.2, 0.15
+"""So many of the jobs that are not urgent arrive within that share of the window, so that the nodes are full early."""
 _URGENT_FROM = 0.2  # share of the window after which urgent jobs arrive
 
 NO_CHECKPOINT, PERIODIC, HINTED = KINDS = ("none", "periodic", "hinted")
