@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.preemption import contenders, figures, objects, plots, trace
+from bench.preemption import contenders, counted, figures, objects, plots, trace
 from bench.preemption.figures import Turn
-from bench.preemption.ledger import Ledger, Record
+from bench.preemption.ledger import Ledger, Played, Record
 from bench.preemption.run import Action, End, Run
 from bench.preemption.trace import Checkpoints, Job, Tier, Trace
 from bench.victims.audit import Entry
 from realcluster import kwok, pins
 from reprieve_policy import checkpoint, keys, settings, toleration
 from reprieve_policy.verdict import Violation
+from reprieve_webhooks.extender import metrics
 
 BATCH, URGENT = trace.TIERS[0], trace.TIERS[3]
 HINTED = Checkpoints(interval_seconds=10.0, save_seconds=2.0, takes_hints=True, on_sigterm=False)
@@ -71,6 +72,7 @@ TURN = Turn(
     late_seconds=0.001,
     deletions=0,
     refusals=0,
+    counted={},
 )
 
 
@@ -332,22 +334,28 @@ def test_the_table_is_aligned() -> None:
 
 def test_what_no_table_has_is_said_in_sentences() -> None:
     urgent = [a_record(is_urgent=True, job="a"), a_record(is_urgent=True, job="b", started_at=None)]
-    turn = a_turn(a_victim(), *urgent, wanted={"batch": 4}, deletions=3, refusals=1)
+    turn = a_turn(a_victim(), *urgent, wanted={"batch": 4}, deletions=3, refusals=1, counted={"guard put-off": 1})
 
     assert figures.sentences(figures.summarise([turn]), [turn]) == [
         "stock scheduler: wasted pod-seconds a victim by how it saves: 8.0 (hinted, 1)",
         "stock scheduler: all urgent pods, preempting or not, start after 1.00 s (p50), 1.00 s (p99); 1 never",
         "stock scheduler: 2 of 4 pods were never placed: 2 batch",
         "stock scheduler: the scheduler asked for 4 deletions, of which 1 were refused",
+        "stock scheduler: answers of the guard: 1 put-off",
         "a second stands for 60: a wasted pod-second is 0.017 pod-hours of a cluster's life",
     ]
 
 
 def test_what_speaks_against_a_turn_is_said() -> None:
     assert figures.doubts([a_turn(a_record())]) == []
-    assert figures.doubts([a_turn(a_record(end="failed"), late_seconds=0.25, seconds=100.0)]) == [
+    counts = {counted.FAILED_OPEN: 3, "extender late": 1, "extender behind": 1, "extender chosen": 9}
+    turn = a_turn(a_record(end="failed"), late_seconds=0.25, seconds=100.0, counted=counts)
+
+    assert figures.doubts([turn]) == [
         "stock scheduler, seed 1: workloads were played late, by 0.25 s (p99): the machine was busy",
         "stock scheduler, seed 1: 1 pods ended and nobody had deleted them",
+        "stock scheduler, seed 1: 3 reviews that failed open, and nobody was asked",
+        "stock scheduler, seed 1: 2 calls that the extender did not answer, and the scheduler chose by itself",
         "stock scheduler, seed 1: cut off after 100 s, with work left",
     ]
 
@@ -360,7 +368,8 @@ def test_deletions_are_those_of_the_scheduler() -> None:
         *(entry("system:kube-scheduler", "delete", 200), entry("system:kube-scheduler", "delete", 429)),
         *(entry("system:kube-scheduler", "patch", 200), entry("operator", "delete", 200)),
     ]
-    turn = figures.turn_of("stock scheduler", trace.generate(1, 20, 2), [], 60.0, [0.0, 0.2], log)
+    played = Played([], seconds=60.0, late_seconds=[0.0, 0.2])
+    turn = figures.turn_of("stock scheduler", trace.generate(1, 20, 2), played, log, {})
 
     assert (turn.deletions, turn.refusals, turn.late_seconds) == (1, 1, 0.2)
     assert sum(turn.wanted.values()) == trace.generate(1, 20, 2).pods
@@ -400,3 +409,38 @@ def test_the_shipped_stanza_is_asked_at_the_benchmarks_own_server_and_nothing_el
     extender["urlPrefix"] = shipped["extenders"][0]["urlPrefix"]
     extender["tlsConfig"]["caFile"] = shipped["extenders"][0]["tlsConfig"]["caFile"]
     assert made == shipped
+
+
+def test_what_programs_count_is_read_from_their_metrics() -> None:
+    api_server = """\
+# HELP apiserver_admission_webhook_fail_open_count [ALPHA] Admission webhook fail open count
+apiserver_admission_webhook_fail_open_count{name="pods.reprieve.dev",type="admit"} 2
+apiserver_admission_webhook_fail_open_count{name="pods.reprieve.dev",type="validating"} 1
+process_start_time_seconds 1.7e+09
+"""
+    webhooks = """\
+reprieve_admission_reviews_total{kind="Pod",outcome="put-off",webhook="guard"} 4.0
+reprieve_admission_reviews_total{kind="Pod",outcome="allowed",webhook="mutate"} 9.0
+reprieve_extender_calls_total{outcome="late"} 0.0
+reprieve_extender_calls_total{outcome="chosen"} 7.0
+"""
+
+    assert counted.read(api_server, webhooks) == {counted.FAILED_OPEN: 3, "guard put-off": 4, "extender chosen": 7}
+    assert counted.read(api_server, "") == {counted.FAILED_OPEN: 3}
+
+
+def test_an_extender_falls_back_as_its_own_metrics_say() -> None:
+    assert set(counted.FALLBACKS) == {outcome.value for outcome in metrics.FALLBACKS}
+
+
+def test_what_was_counted_in_several_turns_is_added() -> None:
+    turns = [{"guard put-off": 1, "guard allowed": 2}, {"guard put-off": 3, "extender chosen": 1}]
+
+    assert counted.shown(turns, counted.GUARD) == "4 put-off, 2 allowed"
+    assert counted.shown([], counted.EXTENDER) == ""
+
+
+def test_what_was_counted_before_the_trace_is_not_its() -> None:
+    assert counted.since(
+        {counted.FAILED_OPEN: 1, "guard allowed": 2}, {counted.FAILED_OPEN: 1, "guard allowed": 5}
+    ) == {"guard allowed": 3}

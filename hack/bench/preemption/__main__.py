@@ -22,7 +22,7 @@ from realcluster import pins
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 
-from . import figures, objects, plots, replay
+from . import counted, figures, objects, plots, replay
 from .contenders import BY_KEY, Contender, staged
 from .figures import Turn
 from .trace import LOAD, Trace, generate
@@ -62,10 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _turn(contender: Contender, trace: Trace, cluster: str, progress: Progress) -> Turn:
     with staged(contender, cluster, trace.nodes, progress) as stage:
+        before = stage.counted()
         with progress.task(f"{len(trace.jobs):,} jobs, seed {trace.seed}, {contender.title}") as task:
             played = asyncio.run(replay.play(trace, stage.cluster.kubeconfig, task.tick))
-        log = audit.read(stage.cluster.audit_log, objects.NAMESPACE)
-    return figures.turn_of(contender.title, trace, played.records, played.seconds, played.late_seconds, log)
+        log, during = audit.read(stage.cluster.audit_log, objects.NAMESPACE), counted.since(before, stage.counted())
+    return figures.turn_of(contender.title, trace, played, log, during)
 
 
 def _report(turns: Sequence[Turn], folder: Path, conditions: dict[str, object]) -> None:

@@ -21,7 +21,7 @@ from realcluster.programs import NAMESPACE, OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 
-from . import objects
+from . import counted, objects
 
 STANZA = install.MANIFESTS / "scheduler" / "stanza.yaml"
 _EXTENDERS_RIGHTS = install.MANIFESTS / "components" / "extender" / "rbac.yaml"
@@ -79,7 +79,14 @@ class Stage:
     """A cluster in which a contender is ready."""
 
     cluster: Cluster
-    kubectl: Kubectl
+    programs: Programs | None
+
+    def counted(self) -> dict[str, int]:
+        """Return what the API server and Reprieve's webhooks have counted."""
+        return counted.read(
+            api.call(self.cluster, "GET", "/metrics"),
+            self.programs.read(WEBHOOKS, "/metrics") if self.programs else "",
+        )
 
 
 @contextmanager
@@ -93,8 +100,9 @@ def staged(contender: Contender, name: str, nodes: int, progress: Progress) -> I
         stack.callback(lifecycle.down, name, keep_logs=False, progress=progress)
         cluster = lifecycle.up(name, {"kwok_nodes": nodes, "scheduler_config": str(file)}, None, progress)
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
+        programs = None
         if contender.has_reprieve:
-            stack.enter_context(_reprieve(contender, cluster, kubectl, progress))
+            programs = stack.enter_context(_reprieve(contender, cluster, kubectl, progress))
         kubectl.apply(*objects.before_the_jobs(), *objects.rights(_USER, contender.rights))
         if contender.has_extender:
             authority = folder / "ca.crt"
@@ -104,7 +112,7 @@ def staged(contender: Contender, name: str, nodes: int, progress: Progress) -> I
             wanted = configuration(contender.profile)
         file.write_text(json.dumps(wanted))
         _restart_scheduler(contender, cluster, progress)
-        yield Stage(cluster, kubectl)
+        yield Stage(cluster, programs)
 
 
 def configuration(profile: Mapping[str, object]) -> objects.Document:
@@ -147,7 +155,7 @@ def _is_probe_placed(cluster: Cluster) -> bool:
 
 
 @contextmanager
-def _reprieve(contender: Contender, cluster: Cluster, kubectl: Kubectl, progress: Progress) -> Iterator[None]:
+def _reprieve(contender: Contender, cluster: Cluster, kubectl: Kubectl, progress: Progress) -> Iterator[Programs]:
     """Install the base with a policy in which a minute is a second, and run both programs."""
     places = world.places(cluster.port("webhooks"), cluster.port("operator"), world.Nodes.LOCAL)
     kubectl.read("apply", "-f", install.NAMESPACE_FILE)
@@ -163,7 +171,7 @@ def _reprieve(contender: Contender, cluster: Cluster, kubectl: Kubectl, progress
         for name in (WEBHOOKS, OPERATOR):
             with progress.task(f"starting {name}") as task:
                 there.start(name, task.tick)
-        yield
+        yield programs
     finally:
         for name in (WEBHOOKS, OPERATOR):
             programs.stop(name)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from bench import figures
 from bench.victims.audit import Entry
 from bench.victims.figures import percentile
 
-from .ledger import Record
+from . import counted
+from .ledger import Played, Record
 from .run import End
 from .trace import KINDS, SIMULATED_SECONDS, Trace
 
@@ -38,6 +39,7 @@ class Turn:
     late_seconds: float  # of the process that plays the workloads, p99
     deletions: int  # of pods, by the scheduler, that were admitted
     refusals: int  # and that were not
+    counted: dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +71,8 @@ class Row:
         return sum(self.wasted.values())
 
 
-def turn_of(
-    contender: str, trace: Trace, records: Sequence[Record], seconds: float, late: Sequence[float], log: Iterable[Entry]
-) -> Turn:
-    """Return a turn from what was seen and what the API server wrote down."""
+def turn_of(contender: str, trace: Trace, played: Played, log: Iterable[Entry], counted: dict[str, int]) -> Turn:
+    """Return a turn from what was seen, what the API server wrote down, and what the programs have counted."""
     asked = [entry for entry in log if (entry.user, entry.verb, entry.subresource) == (_SCHEDULER, "delete", "")]
     wanted = Counter[str]()
     for job in trace.jobs:
@@ -80,13 +80,14 @@ def turn_of(
     return Turn(
         contender=contender,
         seed=trace.seed,
-        records=records,
+        records=played.records,
         wanted=dict(wanted),
-        seconds=seconds,
+        seconds=played.seconds,
         horizon_seconds=trace.horizon_seconds,
-        late_seconds=percentile(late, 0.99),
+        late_seconds=percentile(played.late_seconds, 0.99),
         deletions=sum(entry.status < _REFUSED for entry in asked),
         refusals=sum(entry.status >= _REFUSED for entry in asked),
+        counted=counted,
     )
 
 
@@ -178,7 +179,7 @@ def sentences(rows: Sequence[Row], turns: Sequence[Turn]) -> list[str]:
         *(_waste_by_kind(row) for row in rows if row.victims),
         *(_urgent(row) for row in rows if row.urgent_starts),
         *(_left(row) for row in rows),
-        *(_asked(row.contender, turns) for row in rows),
+        *(sentence for row in rows for sentence in _asked(row.contender, turns)),
         f"a second stands for {SIMULATED_SECONDS}: a wasted pod-second is {SIMULATED_SECONDS / _HOUR:.3f} pod-hours of a cluster's life",
     ]
 
@@ -204,29 +205,33 @@ def _left(row: Row) -> str:
     return f"{row.contender}: {sum(row.unplaced.values()):,} of {row.wanted:,} pods were never placed: {each}"
 
 
-def _asked(contender: str, turns: Iterable[Turn]) -> str:
+def _asked(contender: str, turns: Iterable[Turn]) -> Iterator[str]:
     own = [turn for turn in turns if turn.contender == contender]
     deletions, refusals = sum(turn.deletions for turn in own), sum(turn.refusals for turn in own)
-    return (
-        f"{contender}: the scheduler asked for {deletions + refusals:,} deletions, of which {refusals:,} were refused"
-    )
+    yield f"{contender}: the scheduler asked for {deletions + refusals:,} deletions, of which {refusals:,} were refused"
+    for who in (counted.GUARD, counted.EXTENDER):
+        if said := counted.shown([turn.counted for turn in own], who):
+            yield f"{contender}: answers of the {who}: {said}"
 
 
 def doubts(turns: Iterable[Turn]) -> list[str]:
     """Return why a turn is not what it seems, one sentence each."""
-    found: list[str] = []
-    for turn in turns:
-        which = f"{turn.contender}, seed {turn.seed}"
-        failed = sum(record.end == End.FAILED.value for record in turn.records)
-        if turn.late_seconds > LATE_SECONDS:
-            found.append(
-                f"{which}: workloads were played late, by {turn.late_seconds:.2f} s (p99): the machine was busy"
-            )
-        if failed:
-            found.append(f"{which}: {failed:,} pods ended and nobody had deleted them")
-        if turn.seconds >= turn.horizon_seconds:
-            found.append(f"{which}: cut off after {turn.seconds:.0f} s, with work left")
-    return found
+    return [f"{turn.contender}, seed {turn.seed}: {doubt}" for turn in turns for doubt in _doubts(turn)]
+
+
+def _doubts(turn: Turn) -> Iterator[str]:
+    failed = sum(record.end == End.FAILED.value for record in turn.records)
+    late, left_alone = turn.late_seconds, counted.fallbacks(turn.counted)
+    if late > LATE_SECONDS:
+        yield f"workloads were played late, by {late:.2f} s (p99): the machine was busy"
+    if failed:
+        yield f"{failed:,} pods ended and nobody had deleted them"
+    if counted.FAILED_OPEN in turn.counted:
+        yield f"{turn.counted[counted.FAILED_OPEN]:,} {counted.FAILED_OPEN}, and nobody was asked"
+    if left_alone:
+        yield f"{left_alone:,} calls that the extender did not answer, and the scheduler chose by itself"
+    if turn.seconds >= turn.horizon_seconds:
+        yield f"cut off after {turn.seconds:.0f} s, with work left"
 
 
 def document(turns: Sequence[Turn], **more: object) -> dict[str, object]:

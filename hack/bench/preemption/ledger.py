@@ -35,6 +35,16 @@ class Record:
     wasted: float
 
 
+@dataclass(frozen=True)
+class Played:
+    """What came of a trace."""
+
+    records: list[Record]
+    seconds: float
+    late_seconds: list[float]
+    """By how much the process that plays the workloads was later than it wanted to be, ten times a second, ascending."""
+
+
 class Ledger:
     """What became of each pod, by uid, and what is left to do of each place in a job."""
 

@@ -11,7 +11,6 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -23,7 +22,7 @@ from bench.victims import workload
 from realcluster.errors import ClusterError
 
 from . import objects
-from .ledger import Ledger, Record
+from .ledger import Ledger, Played
 from .run import Action, Run
 from .trace import Trace
 
@@ -34,16 +33,6 @@ _STRATEGIC_PATCH = {"Content-Type": "application/strategic-merge-patch+json"}
 _PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods"
 _OVER = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 """Somebody else ended the pod in the same moment."""
-
-
-@dataclass(frozen=True)
-class Played:
-    """What came of a trace."""
-
-    records: list[Record]
-    seconds: float
-    late_seconds: list[float]
-    """By how much this process was later than it wanted to be, ten times a second, ascending."""
 
 
 async def play(trace: Trace, kubeconfig: Path, say: Callable[[str], None]) -> Played:
