@@ -238,9 +238,9 @@ def test_updates_that_leave_marks_alone_pass(people: People, pod: str, marked: b
         assert done.status == 0, done.output
 
 
-@pytest.mark.parametrize("mark", MARKS)
-def test_a_binding_carries_no_mark_to_the_pod(people: People, pod: str, mark: str) -> None:
-    part, key, value = MARKS[mark]
+@pytest.mark.parametrize("mark", MARKS | STATE)
+def test_a_binding_carries_neither_mark_nor_state_to_the_pod(people: People, pod: str, mark: str) -> None:
+    part, key, value = (MARKS | STATE)[mark]
     target = {"apiVersion": "v1", "kind": "Node", "name": "anywhere"}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod, part: {key: value}}, "target": target}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/binding"

@@ -74,7 +74,11 @@ def test_a_mark_in_a_template_is_refused(cluster: ClusterHandle, namespace: str,
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_in_a_template_is_refused(cluster: ClusterHandle, namespace: str, kind: str) -> None:
-    for part, forged in (("annotations", {keys.EVICTION: "{}"}), ("finalizers", [keys.CLEANUP_FINALIZER])):
+    for part, forged in (
+        ("annotations", {keys.EVICTION: "{}"}),
+        ("annotations", {keys.EVICTION_REQUEST: "{}"}),
+        ("finalizers", [keys.CLEANUP_FINALIZER]),
+    ):
         document = json.dumps(an_object(kind, **{part: forged}))
         done = cluster.kubectl.run("-n", namespace, "create", "-f", "-", stdin=document)
         assert done.status != 0

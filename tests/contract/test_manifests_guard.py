@@ -71,6 +71,12 @@ def test_what_is_guarded_is_what_the_operator_writes_and_the_marks() -> None:
     }
 
 
+@pytest.mark.parametrize("policy", ["reprieve-soft-evictions", "reprieve-bindings", "reprieve-templates"])
+def test_whatever_the_operator_writes_is_guarded_on_every_way_to_a_pod(policy: str) -> None:
+    ours = {keys.EVICTION, keys.EVICTION_REQUEST, keys.CHECKPOINT_REQUEST}
+    assert ours <= set(manifests.keys_in(str(spec_of(policy))))
+
+
 def test_an_eviction_is_over_in_the_guard_where_it_is_over_in_the_policy() -> None:
     expression = expression_of("reprieve-soft-evictions", "isUnderWay")
     (phases,) = re.findall(r'"phase":"\(([a-z|]+)\)"', expression)
