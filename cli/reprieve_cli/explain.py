@@ -7,7 +7,13 @@ from functools import partial
 import click
 
 from reprieve_policy import gang
+from reprieve_policy.choosing import reading
+from reprieve_policy.choosing.objects import Node
+from reprieve_policy.choosing.prospect import Prospect, foretell
+from reprieve_policy.choosing.scene import Scene, Tenant
+from reprieve_policy.facts import Facts
 from reprieve_policy.outlook import Subject, foresee
+from reprieve_policy.quota import Quotas
 from reprieve_runtime.api import Api, ApiError, PartialObject
 from reprieve_runtime.paths import object_path
 
@@ -16,6 +22,7 @@ from .cluster import ClusterReader
 from .connection import CANNOT, Target, cluster_options, run
 from .explanation import build_document, build_text
 from .finding import printable
+from .lodgers import living
 from .pods import PodContext, Timed
 from .table import build_line
 
@@ -45,30 +52,49 @@ async def _explain(api: Api, *, namespace: str, name: str, is_json: bool) -> int
             raise
         click.echo(f"reprieve: pod/{name}: not found in namespace {namespace}", err=True)
         return CANNOT
-    reader, now = ClusterReader(api, namespace, _tell), datetime.now(UTC)
-    facts = (await reader.known()).facts_for(namespace)
-    outlook = foresee(await _subject(api, pod, now), facts, now)
+    reader, context, now = ClusterReader(api, namespace, _tell), PodContext(api, _tell), datetime.now(UTC)
+    known = await reader.known()
+    facts = known.facts_in(namespace, Quotas())
+    outlook = foresee(await _subject(context, pod, now), facts, now)
+    prospect = await _prospect(api, context, pod, facts, now)
     if is_json:
-        click.echo(json.dumps(build_document(outlook), ensure_ascii=False))
+        click.echo(json.dumps(build_document(prospect, outlook), ensure_ascii=False))
         return 0
     victim = victims.read(PartialObject(metadata=pod.metadata))
     current = "" if victim.state is None or victim.is_over else f"it is a victim now: {build_line(victim, now)}"
-    click.echo("\n".join(build_text(f"pod/{name} in namespace {namespace}", outlook, current)))
+    click.echo("\n".join(build_text(f"pod/{name} in namespace {namespace}", prospect, outlook, current)))
     return 0
 
 
-async def _subject(api: Api, pod: Timed, now: datetime) -> Subject:
-    context = PodContext(api, _tell)
+async def _subject(context: PodContext, pod: Timed, now: datetime) -> Subject:
     found = gang.read(pod.view)
     return Subject(
         view=pod.view,
         metadata=pod.metadata,
         has_started=pod.status.phase != "Pending",
-        scheduled_at=pod.scheduled_at,
         work=pod.work(await context.walltime_of(pod, now)),
         disruption=await context.mode_of(pod, found),
         native_group=await context.native_group_of(pod, found),
     )
+
+
+async def _prospect(api: Api, context: PodContext, pod: Timed, facts: Facts, now: datetime) -> Prospect:
+    """Return who may preempt the pod: judged with its node, and with its gang wherever that runs."""
+    own = await _tenant(context, pod, facts, now)
+    node = await context.look(object_path("nodes", None, own.node), Node) if own.node else None
+    tenants = [own]
+    if own.group is not None:
+        others = living(api, own.namespace, {})
+        mates = [await _tenant(context, other, facts, now) async for other in others if other.has_room]
+        tenants += [mate for mate in mates if mate.group == own.group and mate.uid != own.uid]
+    rooms = {} if node is None else {own.node: reading.room_of(node)}
+    scene = Scene(now=now, rooms=rooms, groups=reading.groups_of(tenants), settings=facts.settings)
+    return foretell(own, scene)
+
+
+async def _tenant(context: PodContext, pod: Timed, facts: Facts, now: datetime) -> Tenant:
+    native = await context.native_group_of(pod, gang.read(pod.view))
+    return reading.tenant_of(pod, facts, native=native, job=await context.walltime_of(pod, now), now=now)
 
 
 def _tell(reason: str) -> None:

@@ -1,37 +1,40 @@
 """What `reprieve explain` says, as lines for a person and as a document for programs. No I/O."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 
 from reprieve_policy import keys, timestamp
+from reprieve_policy.choosing import Ground
+from reprieve_policy.choosing.prospect import Prospect
 from reprieve_policy.outlook import Outlook
 from reprieve_policy.preemption_class import ClassSet
 
 
-def build_text(name: str, outlook: Outlook, current: str) -> Iterator[str]:
+def build_text(name: str, prospect: Prospect, outlook: Outlook, current: str) -> Iterator[str]:
     """Yield the lines for a person."""
-    yield f"{name}: class {outlook.preemption_class}, defended with priority {outlook.preemption_priority}"
+    yield f"{name}: class {prospect.preemption_class}, defended with priority {prospect.preemption_priority}"
     if current:
         yield current
-    sections: tuple[tuple[str, Callable[[Outlook], Iterator[str]]], ...] = (
-        ("who may preempt it", _who),
-        ("from when", _when),
-        ("what it would cost", _what),
-        ("what would happen", lambda found: (f"{i}. {step}" for i, step in enumerate(found.steps, 1))),
+    sections: tuple[tuple[str, Iterator[str]], ...] = (
+        ("who may preempt it", _who(prospect)),
+        ("from when", _when(prospect)),
+        ("what it would cost", _what(outlook)),
+        ("what would happen", (f"{i}. {step}" for i, step in enumerate(outlook.steps, 1))),
     )
     for title, lines in sections:
         yield f"\n{title}:"
-        yield from (f"  {line}" for line in lines(outlook))
+        yield from (f"  {line}" for line in lines)
 
 
-def build_document(outlook: Outlook) -> dict[str, object]:
+def build_document(prospect: Prospect, outlook: Outlook) -> dict[str, object]:
     """Return the same for programs; what says nothing is left out, times are RFC 3339."""
-    protected, tolerated, price = outlook.protected, outlook.tolerated, outlook.cost
+    protected, tolerated, price = prospect.protected, prospect.tolerated, outlook.cost
+    until = _optional(prospect.until)
     document = {
-        "preemptionClass": outlook.preemption_class,
-        "preemptorClasses": list(outlook.preemptor_classes),
-        "preemptionPriority": outlook.preemption_priority,
-        "protected": protected and {"ground": protected.ground, "until": _optional(protected.until)},
+        "preemptionClass": prospect.preemption_class,
+        "preemptorClasses": list(prospect.preemptor_classes),
+        "preemptionPriority": prospect.preemption_priority,
+        "protected": protected and {"ground": protected.ground, "detail": protected.detail, "until": until},
         "tolerated": tolerated and {"below": tolerated.minimum, "until": _optional(tolerated.until)},
         "cost": {
             "hours": price.price.hours,
@@ -46,19 +49,21 @@ def build_document(outlook: Outlook) -> dict[str, object]:
     return {key: value for key, value in document.items() if value is not None}
 
 
-def _who(outlook: Outlook) -> Iterator[str]:
-    if outlook.preemptor_classes:
-        classes = ClassSet(frozenset(outlook.preemptor_classes))
-        yield f"a pod of class {classes} whose priority is above {outlook.preemption_priority}"
+def _who(prospect: Prospect) -> Iterator[str]:
+    if prospect.preemptor_classes:
+        classes = ClassSet(frozenset(prospect.preemptor_classes))
+        yield f"a pod of class {classes} whose priority is above {prospect.preemption_priority}"
     else:
-        yield "nobody: class 10 is never preempted"
+        yield "nobody"
     yield "whoever may delete it may also ask it to go, whatever its class: it is given notice"
 
 
-def _when(outlook: Outlook) -> Iterator[str]:
-    protected, tolerated = outlook.protected, outlook.tolerated
+def _when(prospect: Prospect) -> Iterator[str]:
+    protected, tolerated = prospect.protected, prospect.tolerated
     if protected is not None:
-        yield f"{_until(protected.until)}: {protected.ground}"
+        is_for_good = protected.ground is Ground.NON_PREEMPTIBLE
+        holds = _until(prospect.until) if prospect.until is not None or is_for_good else "not while this holds"
+        yield f"{holds}: {protected.ground}: {protected.detail}"
     else:
         yield "now"
     if tolerated is not None:

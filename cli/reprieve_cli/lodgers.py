@@ -30,7 +30,7 @@ class Party:
 
 async def read_parties(api: Api, context: PodContext, node: str, now: datetime) -> list[Party]:
     """Return all that have room on a node; raises `ApiError`."""
-    pods = [pod async for pod in _living(api, None, {"fieldSelector": f"spec.nodeName={node}"})]
+    pods = [pod async for pod in living(api, None, {"fieldSelector": f"spec.nodeName={node}"})]
     gangs = [await _gang_of(context, pod) for pod in pods]
     members = await _members(api, context, {found for found in gangs if found is not None}, now)
     parties = []
@@ -45,14 +45,15 @@ async def _members(api: Api, context: PodContext, gangs: set[_Gang], now: dateti
     """Return the pods of some gangs, wherever they run: not every dialect has a label to select them by."""
     found = defaultdict[_Gang, list[Lodger]](list)
     for namespace in {namespace for namespace, _ in gangs}:
-        async for pod in _living(api, namespace, {}):
+        async for pod in living(api, namespace, {}):
             its_gang = await _gang_of(context, pod)
             if its_gang in gangs:
                 found[its_gang].append(await _lodger(context, pod, now))
     return found
 
 
-async def _living(api: Api, namespace: str | None, params: Mapping[str, str]) -> AsyncIterator[Timed]:
+async def living(api: Api, namespace: str | None, params: Mapping[str, str]) -> AsyncIterator[Timed]:
+    """Yield the pods that have not ended; raises `ApiError`."""
     async for page, _ in api.pages(object_path("pods", namespace), Timed, params=params):
         for pod in page:
             if not pod.has_ended:

@@ -1,67 +1,35 @@
 """Pods as they are judged one by one, with the few objects that they depend on: their Jobs' walltimes, their native groups."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
 from reprieve_policy import disruption, keys, native_group, timestamp, walltime
+from reprieve_policy.choosing.objects import Pod
 from reprieve_policy.cost import Work
 from reprieve_policy.disruption import Mode
 from reprieve_policy.gang import Gang
 from reprieve_policy.native_group import Group, NativeGroup
-from reprieve_policy.objects import ObjectMeta, PodView, Spec, annotations_of, controller_of, labels_of
+from reprieve_policy.objects import annotations_of, controller_of
 from reprieve_policy.walltime import Walltime
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
+
+from .stage import Job
 
 _NOT_FOUND = 404
 _ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Condition:
-    type: str = ""
-    status: str = ""
-    lastTransitionTime: str | None = None  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Status:
-    phase: str = ""
-    startTime: str | None = None  # noqa: N815
-    conditions: Sequence[_Condition] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Spec(Spec):
-    activeDeadlineSeconds: int | None = None  # noqa: N815
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
-    """A pod or a Job."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: _Spec = field(default_factory=_Spec)
-    status: _Status = field(default_factory=_Status)
-
-    @property
-    def view(self) -> PodView:
-        """A pod as the policy sees one."""
-        return PodView("", labels_of(self.metadata), annotations_of(self.metadata), self.spec, is_template=False)
+class Timed(Pod):
+    """A pod, and how far it is."""
 
     @property
     def walltime(self) -> Walltime | None:
-        """How long it may run."""
+        """How long it may run by itself."""
         return walltime.read(self.status.startTime, self.spec.activeDeadlineSeconds)
-
-    @property
-    def scheduled_at(self) -> datetime | None:
-        """When `PodScheduled` became True; `None` where it is not True."""
-        conditions = self.status.conditions or ()
-        scheduled = [found for found in conditions if (found.type, found.status) == ("PodScheduled", "True")]
-        return timestamp.parse(scheduled[0].lastTransitionTime) if scheduled else None
 
     def work(self, tightest: Walltime | None) -> Work:
         """Return how far a pod is; `tightest` is the walltime that bounds it."""
@@ -93,7 +61,7 @@ class PodContext:
             return pod.walltime
         path = object_path("jobs", pod.metadata.namespace, owner.name)
         if path not in self._walltimes:
-            job = await self._look(path, Timed)
+            job = await self.look(path, Job)
             self._walltimes[path] = None if job is None else job.walltime
         return walltime.tightest([pod.walltime, self._walltimes[path]], now)
 
@@ -103,7 +71,7 @@ class PodContext:
             return None
         path = object_path("podgroups", pod.metadata.namespace, found.name)
         if path not in self._groups:
-            group = await self._look(path, Group)
+            group = await self.look(path, Group)
             self._groups[path] = None if group is None else native_group.read(group)
         return self._groups[path]
 
@@ -115,7 +83,8 @@ class PodContext:
         group = await self.native_group_of(pod, found)
         return Mode.SINGLE if group is None else group.mode
 
-    async def _look(self, path: str, decode_as: type[T]) -> T | None:
+    async def look(self, path: str, decode_as: type[T]) -> T | None:
+        """Return an object, `None` where it is not there, or cannot be read."""
         try:
             return await self._api.get(path, decode_as)
         except ApiError as error:

@@ -46,6 +46,11 @@ class Job:
     spec: _JobSpec = field(default_factory=_JobSpec)
     status: _JobStatus = field(default_factory=_JobStatus)
 
+    @property
+    def walltime(self) -> Walltime | None:
+        """How long its pods may run."""
+        return walltime.read(self.status.startTime, self.spec.activeDeadlineSeconds)
+
 
 class Stage:
     """Takes in what was read. Pods come last: what they are judged by has to be known."""
@@ -79,9 +84,8 @@ class Stage:
 
     def take_job(self, job: Job) -> None:
         """Take a Job."""
-        found = walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds)
-        if found is not None:
-            self._jobs[_name(job.metadata)] = found
+        if job.walltime is not None:
+            self._jobs[_name(job.metadata)] = job.walltime
 
     def take_node(self, node: Node) -> None:
         """Take a node."""

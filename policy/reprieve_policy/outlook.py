@@ -1,26 +1,22 @@
-"""What would happen to a pod that had to go: who may preempt it and from when, at what cost, and step by step.
+"""What would happen to a pod that had to go: at what cost, and step by step. Who may preempt it is `choosing.prospect`'s to say.
 
-For a person (`reprieve explain`). Nothing is decided here: it puts together what `reprieve`, `preemption_class`,
-`toleration`, `cost`, `checkpoint` and `ending` decide, by the same functions that the webhooks and the operator call.
+For a person (`reprieve explain`). Nothing is decided here: it puts together what `cost`, `checkpoint` and `ending` decide,
+by the same functions that the operator calls.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from . import checkpoint, cost, duration, gang, keys, native_group, owners, preemption_class, reprieve, toleration
-from . import facts as known
+from . import checkpoint, cost, duration, gang, keys, owners
 from .checkpoint import FileHint, GrpcHint, Hint, HttpHint, Plan, Requeue, SignalHint
 from .cost import Cost, Work
 from .disruption import Mode
 from .facts import Facts
 from .life import LEAST_GRACE_SECONDS
 from .native_group import NativeGroup
-from .objects import ObjectMeta, OwnerReference, PodView, annotations_of, controller_of
-from .preemption_class import HIGHEST, LOWEST
-from .reprieve import Reprieve
+from .objects import ObjectMeta, OwnerReference, PodView, controller_of
 from .settings import DELETE, EVICT, PolicySettings
-from .toleration import Toleration
 from .verdict import quote
 
 _DEFAULT_GRACE_SECONDS = 30
@@ -34,8 +30,6 @@ class Subject:
     view: PodView
     metadata: ObjectMeta
     has_started: bool
-    scheduled_at: datetime | None
-    """When `PodScheduled` became True; `None` where it is not True."""
     work: Work
     disruption: Mode = Mode.SINGLE
     """Of its gang, where it has one."""
@@ -43,24 +37,9 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerated:
-    """Preemptors of a priority below `minimum` are refused (document 002) until then; `None`: for as long as it lives."""
-
-    minimum: int
-    until: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """Everything that `reprieve explain` says of one pod."""
 
-    preemption_class: int
-    preemptor_classes: tuple[int, ...]
-    """Of whom it may be a victim; empty for class 10."""
-    preemption_priority: int
-    """Only a higher priority preempts it."""
-    protected: Reprieve | None
-    tolerated: Tolerated | None
     cost: Cost
     steps: tuple[str, ...]
 
@@ -68,34 +47,12 @@ class Outlook:
 def foresee(subject: Subject, facts: Facts, now: datetime) -> Outlook:
     """Return what would happen to the pod, were it asked to go at `now`."""
     view, settings = subject.view, facts.settings
-    own_class = known.effective_class(view, facts)
     plan = checkpoint.read_leniently(view.annotations, settings)
-    named = known.priority_class_of(view, facts)
     workload_type = facts.namespace.workload_type
     return Outlook(
-        preemption_class=own_class,
-        preemptor_classes=tuple(
-            value for value in range(LOWEST, HIGHEST + 1) if preemption_class.may_preempt(value, own_class)
-        ),
-        preemption_priority=known.defended_with(
-            view, native_group.priority_of(view.spec.priority, subject.native_group), facts
-        ),
-        protected=reprieve.decide_reprieve(view, facts, subject.work.walltime, now),
-        tolerated=None if named is None else _tolerated(annotations_of(named.metadata), named.value or 0, subject, now),
         cost=cost.decide_cost(view, plan, subject.work, settings, now, workload_type=workload_type),
         steps=tuple(_steps(subject, plan, settings)),
     )
-
-
-def _tolerated(annotations: Mapping[str, str], value: int, subject: Subject, now: datetime) -> Tolerated | None:
-    """Return which preemptors the pod's PriorityClass refuses, and until when."""
-    found = toleration.parse(annotations, value)
-    if not isinstance(found, Toleration) or found.seconds == 0 or found.minimum_preemptable_priority <= value + 1:
-        return None
-    if found.seconds < 0 or subject.scheduled_at is None:
-        return Tolerated(minimum=found.minimum_preemptable_priority, until=None)
-    until = subject.scheduled_at + timedelta(seconds=found.seconds)
-    return Tolerated(minimum=found.minimum_preemptable_priority, until=until) if now < until else None
 
 
 def _steps(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[str]:

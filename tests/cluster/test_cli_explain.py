@@ -66,7 +66,9 @@ def test_a_person_reads_who_may_preempt_a_pod_from_when_at_what_cost_and_what_wo
     assert "a pod of class 4-10 whose priority is above 8000" in lines
     assert "never where the preemptor's priority is below 10000: its PriorityClass tolerates that" in lines
     # Within the last five minutes of what its Job may take.
-    assert any(line.startswith("not before 20") and line.endswith(": near-completion") for line in lines)
+    assert any(
+        line.startswith("not before 20") and ": near-completion: its walltime ends at 20" in line for line in lines
+    )
     assert any("CPU-hours: checkpoint 0.333, recompute 0, walltime " in line for line in lines)
     assert '1. it is asked to save a checkpoint: POST to port 8080 of its own address, path "/save"' in lines
     assert lines[-1].startswith("5. Job/train replaces it")
