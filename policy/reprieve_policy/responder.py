@@ -61,7 +61,7 @@ NOTHING = Step()
 
 _ENDINGS = {
     "gone": "the pod is gone",
-    "ended": "the pod has ended by itself",
+    "ended": "the pod has ended",
     "unnamed": "the pod does not name this responder: left to the next one",
     "cancelled": "the soft eviction was taken back: left to the next one",
 }

@@ -63,7 +63,7 @@ CASES: dict[str, tuple[Asked, Seen | None, Step]] = {
         Step(report=Report(heartbeat_at=after(1), message=SAYS)),
     ),
     "a pod that is gone is the end of it": (ASKED, None, completed("the pod is gone")),
-    "so is one that has ended": (ASKED, replace(VICTIM, has_ended=True), completed("the pod has ended by itself")),
+    "so is one that has ended": (ASKED, replace(VICTIM, has_ended=True), completed("the pod has ended")),
     "one that does not name us is left alone": (
         ASKED,
         Seen(names_us=False),
