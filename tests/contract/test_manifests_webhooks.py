@@ -15,6 +15,7 @@ from reprieve_policy.template_kinds import WELL_KNOWN
 from reprieve_policy.toleration import annotation_keys
 from reprieve_testing import manifests
 from reprieve_webhooks.guard.handler import Guard
+from reprieve_webhooks.guard.paths import PATH
 from reprieve_webhooks.metrics import Metrics
 from reprieve_webhooks.server import Webhooks
 from reprieve_webhooks.settings import Settings
@@ -54,6 +55,7 @@ def routes() -> set[tuple[str, str]]:
         read_timeout_seconds=1.0,
         guard=Mock(spec=Guard),
     )
+    server.serve_guard_at([PATH])
     return set(server._routes)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from reprieve_testing.reviews import RunningServer, a_review, running_server
 from reprieve_testing.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.extender.choices import Choice, Named
 from reprieve_webhooks.guard.handler import Guard
+from reprieve_webhooks.guard.paths import SecretPaths, path_of
 from reprieve_webhooks.review import Request
 
 SCHEDULER = {"username": "system:kube-scheduler", "groups": ["system:authenticated"]}
@@ -251,3 +252,68 @@ async def test_a_pod_of_any_form_is_no_harm(here: Scene) -> None:
         assert (await here.server.send("/guard", json.dumps(review).encode()))[0] == 400
     odd = a_victim(annotations=HINT | {keys.EVICTION: "[" * 5000})
     assert (await here.delete(odd))["allowed"] is False
+
+
+# Where it is called.
+
+
+@dataclass
+class Stored:
+    """A Secret, and the trust that was injected."""
+
+    data: dict[str, bytes]
+    injected: list[bytes] = field(default_factory=list)
+    version: str = "1"
+
+    async def read(self) -> Any:
+        return self
+
+    async def write(self, data: Any, version: str) -> Any:
+        raise NotImplementedError
+
+    async def inject(self, trusted_pem: bytes) -> None:
+        self.injected.append(trusted_pem)
+
+
+def a_configuration(*configs: Any) -> Any:
+    webhooks = [{"name": f"{number}.reprieve.dev", "clientConfig": config} for number, config in enumerate(configs)]
+    return {"metadata": {"name": "reprieve-webhooks"}, "webhooks": webhooks}
+
+
+async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_are_not_served(tmp_path: Path) -> None:
+    where = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    secret = path_of(b"key")
+    told = a_configuration(
+        {"service": {"path": "/validate"}},
+        {"service": {"path": "/guard"}},
+        {"url": "https://127.0.0.1:9443/guard"},
+        {"url": f"https://127.0.0.1:9443{secret}"},
+        {"url": "https://127.0.0.1:9443/guardian"},
+    )
+    served: list[Sequence[str]] = []
+    async with stub_api(tmp_path, collections={where: {"reprieve-webhooks": told}}) as (stub, api):
+        store: Any = Stored({"ca.key": b"key"})
+        paths = SecretPaths(store, store, api, "reprieve-webhooks", served.append)
+        await paths.inject(b"pem")
+        ((_, patch),) = stub.patches
+        store.data = {"ca.key": b"next", "next-ca.key": b"after"}
+        await paths.inject(b"pem")
+        store.data = {}
+        await paths.inject(b"pem")
+    written = {step["path"]: step["value"] for step in patch if step["op"] == "replace"}
+    assert written == {
+        "/webhooks/1/clientConfig/service/path": secret,
+        "/webhooks/2/clientConfig/url": f"https://127.0.0.1:9443{secret}",
+    }
+    assert len(secret) == len("/guard/") + 32
+    # What an API server was told before is answered for a while.
+    assert served == [[secret], [path_of(b"next"), path_of(b"after"), secret], served[1]]
+    assert store.injected == [b"pem"] * 3
+
+
+async def test_at_another_path_nobody_is_heard(here: Scene) -> None:
+    here.server.webhooks.serve_guard_at([path_of(b"key")])
+    review = json.dumps(a_review(None, old=a_victim(), operation="DELETE", userInfo=SCHEDULER)).encode()
+    assert (await here.server.send("/guard", review))[0] == 404
+    assert (await here.server.send(path_of(b"another"), review))[0] == 404
+    assert (await here.server.send(path_of(b"key"), review))[0] == 200

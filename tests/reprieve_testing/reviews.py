@@ -182,6 +182,8 @@ async def running_server(
         further_routes=further_routes,
         guard=guard,
     )
+    if guard is not None:
+        webhooks.serve_guard_at(["/guard"])
     port = await listener.listen(webhooks, serving.listener, address="127.0.0.1", port=0)
     url = f"https://127.0.0.1:{port.number}"
     try:

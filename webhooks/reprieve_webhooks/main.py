@@ -33,6 +33,7 @@ from .extender.route import Routes, routes
 from .extender.service import Extender
 from .extender.watches import WatchedStage
 from .guard.handler import Guard
+from .guard.paths import PATH, SecretPaths
 from .metrics import Metrics
 from .server import Webhooks
 from .settings import Settings
@@ -88,7 +89,6 @@ class _Program:
             choices=self.choices,
             stage=self.stage,
         )
-        self.certificates = _keeper(settings, names, api, self.serving, self.metrics)
         self.webhooks = Webhooks(
             self.facts,
             self.metrics,
@@ -98,6 +98,7 @@ class _Program:
             guard=self.guard,
             further_routes={} if self.stage is None else self._extend(self.stage, settings),
         )
+        self.certificates = _keeper(settings, names, api, self)
         self.metrics.watch_ages(self._ages)
         self.metrics.watch_expiry("serving", lambda: self.serving.expires_at)
 
@@ -190,20 +191,22 @@ def _serving_names(settings: Settings) -> ServingNames:
     return ServingNames((service, *settings.serving_names), ips)
 
 
-def _keeper(
-    settings: Settings, names: ServingNames, api: Api, serving: ServingContext, metrics: Metrics
-) -> Rotator | CertificateFiles:
+def _keeper(settings: Settings, names: ServingNames, api: Api, program: _Program) -> Rotator | CertificateFiles:
+    serve, count_failure = program.webhooks.serve_guard_at, program.metrics.count_certificate_error
     if settings.cert_dir is not None:
-        return CertificateFiles(settings.cert_dir, serving, count_failure=metrics.count_certificate_error)
+        serve((PATH,))
+        return CertificateFiles(settings.cert_dir, program.serving, count_failure=count_failure)
+    store = KubernetesSecret(api, settings.namespace, settings.secret_name)
+    anchors = WebhookConfigurations(api, settings.webhook_configuration)
     rotator = Rotator(
-        KubernetesSecret(api, settings.namespace, settings.secret_name),
-        WebhookConfigurations(api, settings.webhook_configuration),
-        serving,
+        store,
+        SecretPaths(anchors, store, api, settings.webhook_configuration, serve),
+        program.serving,
         names,
         clock=partial(datetime.now, UTC),
-        count_failure=metrics.count_certificate_error,
+        count_failure=count_failure,
     )
-    metrics.watch_expiry("ca", lambda: rotator.ca_expires_at)
+    program.metrics.watch_expiry("ca", lambda: rotator.ca_expires_at)
     return rotator
 
 

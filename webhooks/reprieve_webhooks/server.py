@@ -6,7 +6,7 @@ server a webhook that failed, and the `failurePolicy` of the configuration decid
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Protocol, TypeVar
@@ -81,8 +81,13 @@ class Webhooks:
             ("GET", "/metrics"): self._answer_metrics,
             **further_routes,
         }
-        if guard is not None:
-            self._routes["POST", "/guard"] = self._reviewer("guard", guard_review.parse, guard.answer)
+        self._guard = None if guard is None else self._reviewer("guard", guard_review.parse, guard.answer)
+
+    def serve_guard_at(self, paths: Iterable[str]) -> None:
+        """Answer the guard's reviews at these paths, and at no other."""
+        assert self._guard is not None
+        others = {route: respond for route, respond in self._routes.items() if respond is not self._guard}
+        self._routes = others | {("POST", path): self._guard for path in paths}
 
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request."""
