@@ -163,6 +163,14 @@ def test_the_patch_that_adds_a_kind_is_shown_for_the_right_webhook() -> None:
     assert f"path: /webhooks/{index}/rules/-" in shown
 
 
+def test_the_patch_that_adds_a_scheduler_is_shown_for_the_right_webhook() -> None:
+    shown = (manifests.ROOT / "docs" / "guard.md").read_text()
+    index = [found["name"] for found in VALIDATING].index("preemptions.reprieve.dev")
+    assert f"{{op: test, path: /webhooks/{index}/name, value: preemptions.reprieve.dev}}" in shown
+    assert f"path: /webhooks/{index}/matchConditions/0/expression" in shown
+    assert "userInfo" in VALIDATING[index]["matchConditions"][0]["expression"]
+
+
 def test_a_native_workload_or_group_is_reviewed_where_it_says_what_it_is_defended_with() -> None:
     found = webhook(VALIDATING, "groups")
     assert set(manifests.keys_in(conditions(found))) == {keys.PREEMPTION_PRIORITY_CLASS}
