@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from reprieve_policy import quantity, timestamp
-from reprieve_policy.choosing import OBSTACLES, Choice, Decision, Obstacle, Refusal
+from reprieve_policy.choosing import OBSTACLES, SENTENCES, Choice, Decision, Obstacle, Refusal
 from reprieve_policy.choosing.court import Court
 from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
 
@@ -47,7 +47,7 @@ class Simulation:
     def others(self) -> Iterator[Other]:
         """Yield who is not chosen on the node that holds, and everybody on all others."""
         best = self.decision.best
-        chosen = set() if best is None else {victim.uid for victim in best.everyone}
+        chosen = set() if best is None else {victim.uid for victim in (*best.everyone, *best.later)}
         court = Court(self.preemptor, self.scene)
         for node in self.nodes:
             room = self.scene.rooms.get(node)
@@ -122,7 +122,7 @@ def _choices(found: Simulation) -> Iterator[str]:
     decision = found.decision
     yield ""
     if decision.ground is not None:
-        yield f"no victims: it takes none ({decision.ground})"
+        yield f"no victims: {decision.ground}: {SENTENCES[decision.ground]}"
         return
     if found.with_room:
         yield f"no victims are needed: node/{found.with_room[0]} has room"
@@ -131,23 +131,28 @@ def _choices(found: Simulation) -> Iterator[str]:
         yield "no victims: on no node would they help"
         return
     yield f"victims on {_summary(decision.best)}:"
-    rows = [
-        (
-            click.style(_where(victim), fg="yellow"),
-            f"class {victim.preemption_class}, defended with {victim.defence}, {_hours(victim, found.scene)}",
-        )
-        for victim in decision.best.everyone
-    ]
-    yield from (f"  {name}  {remark}" for name, remark in rows)
+    yield from _victims(decision.best.everyone, found.scene)
+    if decision.best.later:
+        yield "\nand for the rest of its gang:"
+        yield from _victims(decision.best.later, found.scene)
     if len(decision.choices) > 1:
         yield "\nworse choices, the best first:"
         yield from (f"  {_summary(choice)}" for choice in decision.choices[1 : _SHOWN + 1])
         yield from _more(["choice"] * (len(decision.choices) - _SHOWN - 1))
 
 
+def _victims(victims: Iterable[Tenant], scene: Scene) -> Iterator[str]:
+    for victim in victims:
+        remark = f"class {victim.preemption_class}, defended with {victim.defence}, {_hours(victim, scene)}"
+        yield f"  {click.style(_where(victim), fg='yellow')}  {remark}"
+
+
 def _summary(choice: Choice) -> str:
-    victims = _counted(len(choice.everyone), "pod")
-    units = f" that count as {choice.units}" if choice.units != len(choice.everyone) else ""
+    count = len(choice.everyone) + len(choice.later)
+    victims = _counted(len(choice.everyone), "pod") + (
+        f" and {len(choice.later)} for the rest of its gang" if choice.later else ""
+    )
+    units = f" that count as {choice.units}" if choice.units != count else ""
     budgets = f", {_counted(choice.violations, 'disruption budget')} violated" if choice.violations else ""
     return f"node/{choice.node}: {victims}{units}, {choice.hours:.3g} device-hours{budgets}"
 
@@ -186,16 +191,18 @@ def _choice_fields(choice: Choice, scene: Scene) -> dict[str, object]:
         "budgetsViolated": choice.violations,
         "counted": choice.units,
         "hours": choice.hours,
-        "victims": [
-            {
-                **_tenant_name(victim),
-                "uid": victim.uid,
-                "preemptionClass": victim.preemption_class,
-                "preemptionPriority": victim.defence,
-                "hours": victim.cost(scene.now).price.hours,
-            }
-            for victim in choice.everyone
-        ],
+        "victims": [_victim_fields(victim, scene) for victim in choice.everyone],
+        "later": [_victim_fields(victim, scene) for victim in choice.later],
+    }
+
+
+def _victim_fields(victim: Tenant, scene: Scene) -> dict[str, object]:
+    return {
+        **_tenant_name(victim),
+        "uid": victim.uid,
+        "preemptionClass": victim.preemption_class,
+        "preemptionPriority": victim.defence,
+        "hours": victim.cost(scene.now).price.hours,
     }
 
 
