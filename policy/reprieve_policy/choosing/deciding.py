@@ -119,11 +119,12 @@ def _plans(helping: Mapping[str, Selection], survey: Survey, court: Court) -> tu
     obstacles: dict[str, Obstacle] = dict.fromkeys(helping.keys() - set(tried), Obstacle.GANG)
     for node in tried:
         plan = planner.plan(node, helping[node]) if court.preemptor.rest else alone(node, helping[node])
-        obstacle = Obstacle.GANG if plan is None else _bound(plan, court)
-        if plan is not None and obstacle is None:
+        if plan is None:
+            obstacles[node] = Obstacle.GANG
+        elif (bound := _bound(plan, court)) is not None:
+            obstacles[node] = bound
+        else:
             plans.append(plan)
-        elif obstacle is not None:
-            obstacles[node] = obstacle
     plans.sort(key=lambda plan: (scale.rank(plan.units, plan.violations), plan.node))
     return plans, obstacles
 

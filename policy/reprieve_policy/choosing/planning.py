@@ -54,7 +54,9 @@ class Planner:
     def plan(self, node: str, selection: Selection) -> Plan | None:
         """Return a plan that begins with these victims on that node; `None` where the rest cannot be placed."""
         preemptor = self._court.preemptor
-        draft = _Draft(self._court)
+        # The scheduler's own victims are not ours to let back: why they have to go, only it knows.
+        is_proposed = selection is not self._surveys[0].on(node)
+        draft = _Draft(self._court, frozenset({node} if is_proposed else ()))
         draft.put(node, preemptor.guest, selection)
         for guest in preemptor.rest:
             index = self._survey_for(guest)
@@ -94,8 +96,9 @@ class Planner:
 class _Draft:
     """A plan in the making."""
 
-    def __init__(self, court: Court) -> None:
+    def __init__(self, court: Court, settled: frozenset[str]) -> None:
         self._court = court
+        self._settled = settled
         self._loads: dict[str, Load] = {}
         self._wholes: dict[GroupKey, Unit] = {}
         self._singles: dict[str, tuple[Unit, ...]] = {}
@@ -107,11 +110,10 @@ class _Draft:
     def put(self, node: str, guest: Guest, found: Selection | Obstacle) -> None:
         """Place a pod, and take whom that takes."""
         self._loads[node] = self._loads.get(node, Load()).plus(guest)
-        changed = {node, *self._take(node, found)}
+        self._take(node, found)
+        changed = {node, *(member.node for member in self._gangs_of(found))}
         self.touched |= changed
-        is_scarce = any(tenant.group is not None for tenant in _pods(self._singles[node]))
-        # One that is taken of a gang is one less that it can do without, on all nodes.
-        self._weighed = {key: rank for key, rank in self._weighed.items() if not is_scarce and key[1] not in changed}
+        self._weighed = {key: rank for key, rank in self._weighed.items() if key[1] not in changed}
 
     def look(self, node: str, guest: Guest) -> Selection | Obstacle:
         """Return whom one more pod on the node would take."""
@@ -119,7 +121,8 @@ class _Draft:
 
     def weigh(self, guest: Guest, kind: int, survey: Survey, scale: Scale) -> Iterator[tuple[Rank, str]]:
         """Yield what is more to be taken on each node that was touched, where a pod would have room then."""
-        for node in self.touched:
+        # Beside the scheduler's own victims nobody is placed: what else fits there is not ours to tell.
+        for node in self.touched - self._settled:
             if (kind, node) not in self._weighed:
                 found = self.look(node, guest) if survey.suits(node) else Obstacle.UNSUITABLE
                 self._weighed[kind, node] = self._weigh_more(node, found, scale) if helps(found) else None
@@ -129,12 +132,14 @@ class _Draft:
 
     def let_back(self) -> None:
         """Let back whoever is not needed any more: later victims made room for earlier pods, too."""
-        for node in self._loads:
+        ours = [node for node in self._loads if node not in self._settled]
+        for node in ours:
             self._take(node, self._again(node, self._wholes))
         now = self._court.scene.now
-        for key, _ in sorted(self._wholes.items(), key=lambda item: units.upstreams(item[1], now)):
-            without = {other: unit for other, unit in self._wholes.items() if other != key}
-            if all(self._is_enough(node, without) for node in self._loads):
+        for key, unit in sorted(self._wholes.items(), key=lambda item: units.upstreams(item[1], now)):
+            without = {other: kept for other, kept in self._wholes.items() if other != key}
+            is_settled = any(member.node in self._settled for member in unit.members)
+            if not is_settled and all(self._is_enough(node, without) for node in ours):
                 self._wholes = without
 
     def plan(self, node: str, violations: int) -> Plan:
@@ -145,18 +150,22 @@ class _Draft:
         others = [unit for other, found in self._singles.items() if other != node for unit in found]
         return Plan(node, tuple(sorted(here, key=lambda unit: units.upstreams(unit, now))), (*far, *others), violations)
 
-    def _take(self, node: str, found: Selection | Obstacle) -> set[str]:
-        """Take whom the node takes; return where pods of gangs go with them."""
+    def _take(self, node: str, found: Selection | Obstacle) -> None:
         taken = found.units if isinstance(found, Selection) else ()
         self._singles[node] = tuple(unit for unit in taken if unit.group is None)
-        wholes = {unit.group: unit for unit in taken if unit.group is not None}
-        self._wholes |= wholes
-        return {member.node for unit in wholes.values() for member in unit.members}
+        self._wholes |= {unit.group: unit for unit in taken if unit.group is not None}
+
+    def _gangs_of(self, found: Selection | Obstacle) -> Iterator[Tenant]:
+        """Yield all pods of the gangs of those who are taken: they go with them, or can be spared less."""
+        for unit in found.units if isinstance(found, Selection) else ():
+            key = unit.members[0].group
+            group = None if key is None else self._court.scene.groups.get(key)
+            yield from () if group is None else group.members
 
     def _weigh_more(self, node: str, found: Selection | Obstacle, scale: Scale) -> Rank:
         if not isinstance(found, Selection):
             return NOBODY
-        before = {unit.here[0].uid for unit in self._singles.get(node, ())}
+        before = _uids(self._singles.get(node, ()))
         return scale.rank((unit for unit in found.units if unit.here[0].uid not in before), found.violations)
 
     def _again(self, node: str, wholes: Mapping[GroupKey, Unit]) -> Selection | Obstacle:
@@ -165,22 +174,23 @@ class _Draft:
     def _is_enough(self, node: str, wholes: Mapping[GroupKey, Unit]) -> bool:
         """True where the node needs nobody beside those, and the single pods that are taken there already."""
         found = self._again(node, wholes)
-        if not isinstance(found, Selection):
-            return helps(found)
-        return {unit.members for unit in found.units} <= {unit.members for unit in self._singles[node]}
+        needed = _uids(found.units) if isinstance(found, Selection) else set()
+        return helps(found) and needed <= _uids(self._singles[node])
 
     def _select(self, node: str, load: Load, wholes: Mapping[GroupKey, Unit]) -> Selection | Obstacle:
         singles = (tenant for other, found in self._singles.items() if other != node for tenant in _pods(found))
         lost = Counter(tenant.group for tenant in singles if tenant.group is not None)
-        room = self._court.scene.rooms.get(node)
-        if room is None:
-            return Obstacle.UNKNOWN_NODE
-        return selecting.select(room, load, self._court, Taken(frozenset(wholes), lost))
+        return selecting.select(self._court.scene.rooms[node], load, self._court, Taken(frozenset(wholes), lost))
 
 
 def _first(found: Iterator[tuple[Rank, str]]) -> list[tuple[Rank, str]]:
     first = next(found, None)
     return [] if first is None else [first]
+
+
+def _uids(found: Iterable[Unit]) -> set[str]:
+    """Return what tells units on one node from each other."""
+    return {unit.here[0].uid for unit in found}
 
 
 def _pods(found: Iterable[Unit]) -> Iterator[Tenant]:

@@ -156,7 +156,9 @@ class Extender:
         preemptor = self._stage.preemptor(asked.preemptor_uid)
         if preemptor is None or (asked.proposed and not nodes) or not self._stage.is_settled:
             return self._say(Outcome.BEHIND)
-        decision = await asyncio.to_thread(choosing.decide, preemptor, self._stage.scene(), deadline.within(nodes))
+        decision = await asyncio.to_thread(
+            choosing.decide, preemptor, self._stage.scene(), deadline.within(nodes), asked.proposed
+        )
         return self._take(preemptor, decision, cut_short=deadline.cut_short)
 
     async def _wait_known(self, asked: Asked, deadline: "_Deadline") -> list[str]:

@@ -1,0 +1,344 @@
+"""Gangs, as victims and as preemptors: all of one or nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from reprieve_policy import choosing
+from reprieve_policy.choosing import Ground, Obstacle
+from reprieve_policy.choosing.scene import GroupKey, Port, Preemptor, Room, Scene, Tenant
+from reprieve_policy.disruption import Mode
+from reprieve_policy.settings import PolicySettings
+from reprieve_testing.scenes import SceneBuilder, a_budget, a_guest, a_preemptor, a_room, a_scene, a_tenant
+
+OLD, MINE = GroupKey("team", "old"), GroupKey("team", "mine")
+ANY_NUMBER = PolicySettings(max_victims=1000)
+
+
+def of_gang(name: str, **fields: object) -> Tenant:
+    return a_tenant(name, **{"group": OLD, **fields})  # type: ignore[arg-type]  # named by these tests
+
+
+def a_gang_of(count: int, *, cpu: float = 1, **fields: object) -> Preemptor:
+    """Return the first of so many pods that must all find room."""
+    rest = tuple(a_guest(f"mate-{index}", cpu=cpu) for index in range(1, count))
+    return a_preemptor(cpu=cpu, group=MINE, rest=rest, devices=cpu * count, **fields)
+
+
+def decided(preemptor: Preemptor, scene: SceneBuilder, nodes: Sequence[str] = ()) -> choosing.Decision:
+    built = scene.build()
+    return choosing.decide(preemptor, built, nodes or built.rooms)
+
+
+def names(pods: Sequence[Tenant]) -> list[str]:
+    return sorted(pod.name for pod in pods)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    preemptor: Preemptor
+    scene: SceneBuilder
+    victims: Sequence[str] = ()
+    elsewhere: Sequence[str] = ()
+    later: Sequence[str] = ()
+    units: int = 0
+
+
+ONE = a_preemptor()
+CASES = {
+    "a gang goes as a whole, wherever it runs, and counts once": Case(
+        preemptor=ONE,
+        scene=a_scene(a_room("a", of_gang("a1"), of_gang("a2"), cpu=2), a_room("b", of_gang("b1"), cpu=1)).with_gang(
+            "old"
+        ),
+        victims=["a1", "a2"],
+        elsewhere=["b1"],
+        units=1,
+    ),
+    "a gang of which one is protected does not go at all": Case(
+        preemptor=ONE,
+        scene=a_scene(
+            a_room("a", of_gang("a1"), a_tenant("single", priority=9), cpu=2),
+            a_room("b", of_gang("b1", is_non_preemptible=True), cpu=1),
+        ).with_gang("old"),
+        victims=["single"],
+        units=1,
+    ),
+    "a gang is let back before single pods of its priority": Case(
+        preemptor=ONE,
+        scene=a_scene(a_room("a", of_gang("a1", started=-5), a_tenant("single"), cpu=2)).with_gang("old"),
+        victims=["single"],
+        units=1,
+    ),
+    "a larger gang is let back before a smaller one": Case(
+        preemptor=ONE,
+        scene=a_scene(
+            a_room("a", of_gang("a1"), a_tenant("s1", group=GroupKey("team", "small")), cpu=2),
+            a_room("b", of_gang("b1", priority=0), cpu=0.5),
+        )
+        .with_gang("old")
+        .with_gang("small"),
+        victims=["s1"],
+        units=1,
+    ),
+    "of a gang that goes pod by pod, one goes": Case(
+        preemptor=ONE,
+        scene=a_scene(a_room("a", of_gang("a1"), of_gang("a2", started=-5), cpu=2)).with_gang("old", Mode.SINGLE),
+        victims=["a2"],
+        units=1,
+    ),
+    "a gang that nobody has heard of goes pod by pod": Case(
+        preemptor=ONE, scene=a_scene(a_room("a", of_gang("a1"), cpu=1)), victims=["a1"], units=1
+    ),
+    "what a gang can do without goes, the rest stays": Case(
+        preemptor=ONE,
+        scene=a_scene(
+            a_room("a", of_gang("a1"), of_gang("a2", started=-5), of_gang("a3", started=-9), cpu=3)
+        ).with_gang("old", Mode.SINGLE, min_available=2),
+        victims=["a2"],
+        units=1,
+    ),
+    "a gang on the preemptor's node makes room for its mates elsewhere": Case(
+        preemptor=a_gang_of(3),
+        scene=a_scene(
+            a_room("a", of_gang("a1"), cpu=1),
+            a_room("b", of_gang("b1"), cpu=1),
+            a_room("c", of_gang("c1"), a_tenant("single", priority=9), cpu=2),
+        ).with_gang("old"),
+        victims=["a1"],
+        elsewhere=["b1", "c1"],
+        units=1,
+    ),
+    "mates are placed beside it": Case(
+        preemptor=a_gang_of(2),
+        scene=a_scene(a_room("a", a_tenant("a1"), a_tenant("a2"), cpu=2)),
+        victims=["a1", "a2"],
+        units=2,
+    ),
+    "victims for its mates on other nodes count, too": Case(
+        preemptor=a_gang_of(2),
+        scene=a_scene(a_room("a", a_tenant("a1"), cpu=1), a_room("b", a_tenant("b1"), cpu=1)),
+        victims=["a1"],
+        later=["b1"],
+        units=2,
+    ),
+    "free room is used first": Case(
+        preemptor=a_gang_of(2),
+        scene=a_scene(a_room("a", a_tenant("a1"), cpu=1), a_room("b", a_tenant("b1"), cpu=1), a_room("free", cpu=1)),
+        victims=["a1"],
+        units=1,
+    ),
+    "a gang that turns out not to be needed is let back, too": Case(
+        preemptor=replace(a_gang_of(1), rest=(a_guest("mate", cpu=8),)),
+        scene=a_scene(
+            a_room("a", a_tenant("s1", group=GroupKey("team", "small")), of_gang("a1", priority=5), cpu=2),
+            a_room("b", of_gang("b1", priority=5, cpu=8), cpu=8),
+        )
+        .with_gang("old")
+        .with_gang("small"),
+        victims=["a1"],
+        elsewhere=["b1"],
+        units=1,
+    ),
+    "what one victim leaves is enough for a mate": Case(
+        preemptor=a_gang_of(2), scene=a_scene(a_room("a", a_tenant("large", cpu=2), cpu=2)), victims=["large"], units=1
+    ),
+    "who turns out not to be needed is let back": Case(
+        # Nothing but the large gang has room for the second mate, and it leaves room for the first, too.
+        preemptor=replace(a_gang_of(1), rest=(a_guest("mate", cpu=8),)),
+        scene=a_scene(
+            a_room("a", a_tenant("single"), of_gang("a1", priority=5), cpu=2),
+            a_room("b", of_gang("b1", priority=5, cpu=8), cpu=8),
+        ).with_gang("old"),
+        victims=["a1"],
+        elsewhere=["b1"],
+        units=1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_who_goes(case: Case):
+    best = decided(case.preemptor, case.scene, ["a"]).best
+
+    assert best is not None
+    assert names(best.victims) == list(case.victims)
+    assert names(best.elsewhere) == list(case.elsewhere)
+    assert names(best.later) == list(case.later)
+    assert best.units == case.units
+
+
+def full(name: str, cpu: int = 1) -> Room:
+    return a_room(name, *(a_tenant(f"{name}-{index}") for index in range(cpu)), cpu=cpu)
+
+
+NO_VICTIM = {
+    "the rest of its gang has no room anywhere": (
+        a_gang_of(3, cpu=2),
+        a_scene(full("a", 2), a_room("b", a_tenant("high", priority=2000, cpu=2), cpu=2)).with_settings(ANY_NUMBER),
+        {"a": Obstacle.GANG, "b": Obstacle.NO_VICTIMS},
+    ),
+    "the rest of its gang may run on no node": (
+        replace(a_gang_of(1), rest=(a_guest("mate", cpu=1, priority=1000, amounts={"nvidia.com/gpu": 1}),)),
+        a_scene(full("a")),
+        {"a": Obstacle.GANG},
+    ),
+    "two of its gang want one port of each node": (
+        replace(
+            a_gang_of(1),
+            guest=a_guest(ports=frozenset({Port("0.0.0.0", "TCP", 80)})),
+            rest=(a_guest("mate", ports=frozenset({Port("10.0.0.1", "TCP", 80)})),),
+        ),
+        a_scene(full("a", 3)),
+        {"a": Obstacle.GANG},
+    ),
+    "all of them take more victims than a decision may": (
+        a_gang_of(4),
+        a_scene(full("a", 4)),
+        {"a": Obstacle.TOO_MANY},
+    ),
+    "with those that go for its mates it is too many": (
+        a_gang_of(1, mates_nominated_to=("b", "gone")),
+        a_scene(full("a"), a_room("b", *(a_tenant(f"b-{index}", is_going=True) for index in range(3)), cpu=1)),
+        {"a": Obstacle.TOO_MANY},
+    ),
+    "all of them cost more than the gang is worth": (
+        a_gang_of(2),
+        a_scene(full("a", 2)).with_settings(PolicySettings(preemptor_worth_seconds=3600)),
+        {"a": Obstacle.TOO_DEAR},
+    ),
+    "its gang needs pods that go, and may lose none": (
+        ONE,
+        a_scene(a_room("a", of_gang("a1"), cpu=1), a_room("b", of_gang("b1", is_going=True), cpu=9)).with_gang(
+            "old", Mode.SINGLE, min_available=1
+        ),
+        {"a": Obstacle.NO_VICTIMS},
+    ),
+}
+
+
+@pytest.mark.parametrize(("preemptor", "scene", "want"), NO_VICTIM.values(), ids=NO_VICTIM.keys())
+def test_nobody_goes_where(preemptor: Preemptor, scene: SceneBuilder, want: dict[str, Obstacle]):
+    found = decided(preemptor, scene, list(want))
+
+    assert found.choices == ()
+    assert found.obstacles == want
+
+
+def test_a_gang_whose_victims_go_on_other_nodes_may_go_on():
+    going = a_room("b", of_gang("b1", is_going=True), of_gang("b2", is_going=True), cpu=1)
+    scene = a_scene(full("a"), going).with_gang("old")
+
+    assert decided(a_gang_of(1, mates_nominated_to=("b",)), scene, ["a"]).best is not None
+
+
+def test_a_gang_that_is_going_counts_once_among_a_rounds_victims():
+    going = a_room("b", *(of_gang(f"b{index}", is_going=True) for index in range(8)), cpu=1)
+    scene = a_scene(full("a", 2), going).with_gang("old")
+
+    assert decided(a_gang_of(2, mates_nominated_to=("b",)), scene, ["a"]).best is not None
+
+
+def test_no_gang_loses_more_over_all_nodes_than_it_can_do_without():
+    rooms = [a_room(name, of_gang(name + "1"), cpu=1) for name in "abc"]
+    scene = a_scene(*rooms, full("d")).with_gang("old", Mode.SINGLE, min_available=2)
+
+    best = decided(a_gang_of(2), scene, ["a"]).best
+
+    assert best is not None
+    assert names(best.later) == ["d-0"]
+
+
+def test_the_best_plan_holds_where_the_best_node_has_none():
+    # On its own, the preemptor would take the single pod; then its mates would take three more.
+    rooms = [a_room(name, of_gang(f"{name}1"), cpu=1) for name in "abcd"]
+    singles = a_room("s", a_tenant("single", started=-1), cpu=1)
+    scene = a_scene(singles, *rooms).with_gang("old").with_settings(PolicySettings(max_victims=1))
+
+    best = decided(a_gang_of(4), scene).best
+
+    assert best is not None
+    assert best.units == 1
+    assert len(best.everyone) == 4
+
+
+def test_pods_of_the_preemptors_own_gang_are_no_victims():
+    scene: Scene = a_scene(a_room("a", a_tenant("mate", group=MINE), cpu=1)).build()
+    (tenant,) = scene.rooms["a"].tenants
+
+    refused = choosing.why_not(a_gang_of(1), tenant, scene)
+
+    assert refused is not None
+    assert refused.ground is Ground.OWN_GANG
+
+
+def test_what_protects_a_gang_is_told_of_the_pod_that_it_protects():
+    scene = a_scene(a_room("a", of_gang("a1"), of_gang("a2", is_non_preemptible=True), cpu=2)).with_gang("old").build()
+
+    assert choosing.why_not(ONE, scene.rooms["a"].tenants[0], scene) == (
+        Ground.GANG,
+        "its gang goes as a whole, and a2 of it may not: it is not preemptible: by its class and checkpoint, or by its label",
+    )
+
+
+def test_budgets_of_a_gangs_pods_elsewhere_count():
+    scene = (
+        a_scene(
+            a_room("a", of_gang("a1"), a_tenant("single", priority=9), cpu=2),
+            a_room("b", of_gang("b1", labels={"app": "web"}), of_gang("b2", labels={"app": "web"}), cpu=2),
+        )
+        .with_gang("old")
+        .with_budgets(a_budget("web", allowed=1))
+    )
+
+    best = decided(ONE, scene, ["a"]).best
+
+    assert best is not None
+    assert names(best.victims) == ["single"]
+
+
+REPELLING = a_scene(a_room("a", a_tenant("near", repels=True, priority=5), a_tenant("low"), cpu=3))
+
+
+def test_where_it_matters_who_is_near_whom_the_schedulers_victims_go():
+    built = REPELLING.build()
+
+    best = choosing.decide(ONE, built, ["a"], {"a": {"near"}}).best
+
+    assert best is not None
+    assert names(best.victims) == ["near"]
+
+
+def test_they_are_not_let_back_for_a_gang_either():
+    built = replace(REPELLING.build(), rooms={**REPELLING.build().rooms, **a_scene(full("b")).build().rooms})
+    preemptor = a_gang_of(2, depends_on_pods=True)
+
+    best = choosing.decide(preemptor, built, ["a"], {"a": {"near"}}).best
+
+    assert best is not None
+    assert names(best.victims) == ["near"]
+
+
+BESIDE = {
+    "one of them may be no victim": ({"near", "protected"}, {"a": Obstacle.BESIDE_OTHERS}),
+    "they are all going": ({"going"}, {"a": Obstacle.HAS_ROOM}),
+}
+
+
+@pytest.mark.parametrize(("proposed", "want"), BESIDE.values(), ids=BESIDE.keys())
+def test_none_of_the_schedulers_victims_go_where(proposed: set[str], want: dict[str, Obstacle]):
+    pods = (
+        a_tenant("near", repels=True),
+        a_tenant("protected", is_non_preemptible=True),
+        a_tenant("going", is_going=True),
+    )
+    built = a_scene(a_room("a", *pods, cpu=3)).build()
+
+    assert choosing.decide(ONE, built, ["a"], {"a": proposed}).obstacles == want
+
+
+def test_nor_on_a_node_that_keeps_the_preemptor_out():
+    built = a_scene(a_room("a", a_tenant("near", repels=True), is_unschedulable=True)).build()
+
+    assert choosing.decide(ONE, built, ["a"], {"a": {"near"}}).obstacles == {"a": Obstacle.UNSUITABLE}
