@@ -77,7 +77,7 @@ def command(target: Target, *, node: str, **options: object) -> None:
 
     Pods of other namespaces that policy lets go are shown and, once you agree, asked to save their work and go. It is a
     preemption: what is non-preemptible stays, what is nearly complete is let finish. To take it back, remove the label
-    reprieve.dev/soft-eviction and the annotation scheduling.koordinator.sh/soft-eviction from a pod.
+    reprieve.dev/soft-eviction from a pod.
 
     The node stays open: what replaces those that go may come back to it, unless --close adds the taint
     reprieve.dev/home-namespace=HOME:NoSchedule, which pods of the home must tolerate. It is not cordoned: that would

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster import ClusterHandle, wait_for
 from reprieve_testing.workload import HINT, Workload
 
 pytestmark = pytest.mark.cluster
@@ -186,3 +186,29 @@ def read_until(terminal: int, wanted: str, seconds: float = 30.0) -> str:
         if select.select([terminal], [], [], 0.2)[0]:
             shown += os.read(terminal, 65536)
     return shown.decode()
+
+
+def test_what_was_reclaimed_is_taken_back_as_any_soft_eviction_is(
+    cluster: ClusterHandle, home: str, guest: str
+) -> None:
+    assert home
+    hint = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
+    pod = on_node(cluster, guest, "train", annotations=hint)
+    operator = cluster.start_operator()
+    operator.wait_leading()
+    with Workload(str(pod["status"]["podIP"])):
+        assert cluster.reprieve("reclaim", NODE, "--yes").returncode == 0
+        cluster.wait_phase(guest, "train", "checkpointing")
+        again = cluster.reprieve("reclaim", NODE, "--yes")
+        assert plan(again.stdout, guest) == [f"going {guest}/train it is on its way"]
+        cluster.kubectl.read("label", "pod", "train", "-n", guest, "reprieve.dev/soft-eviction-")
+        wait_for("it is cancelled", lambda: '"phase":"cancelled"' in state_of(cluster, guest))
+    kept = cluster.pod(guest, "train")
+    assert kept is not None
+    assert "scheduling.koordinator.sh/soft-eviction" not in kept["metadata"]["annotations"]
+    assert operator.stop() == 0
+
+
+def state_of(cluster: ClusterHandle, namespace: str) -> str:
+    pod = cluster.pod(namespace, "train")
+    return str(pod["metadata"]["annotations"].get("reprieve.dev/eviction", "")) if pod else ""
