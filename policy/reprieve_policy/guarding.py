@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 from . import checkpoint, choosing, keys, mark, reprieve
 from .choosing import Refusal
-from .eviction import TIMED, Eviction, Ground, Phase
+from .eviction import TIMED, Eviction, Ground, Phase, Source
 from .facts import Facts
 from .life_table import TERMINAL
 from .namespace import OFF, WARN
@@ -149,7 +149,8 @@ def _words_of(sought: Sought) -> list[str]:
         return []
     state = sought.state
     if state is not None and state.phase not in TERMINAL:
-        return _split(state.reason)
+        # One that goes because its gang does was not asked for: gangs span nodes.
+        return [] if state.source is Source.GANG else _split(state.reason)
     asked = mark.read(sought.view.labels, sought.view.annotations) if sought.is_asked else None
     return _split(asked.reason) if isinstance(asked, mark.Mark) else []
 

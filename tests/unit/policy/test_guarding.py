@@ -278,6 +278,10 @@ BUSY = {
         [(a_victim(state=in_phase(Phase.HINTED, reason=FOR_HIGH)), "here")],
         False,
     ),
+    "one that goes because its gang does": (
+        [(a_victim(state=in_phase(Phase.HINTED, reason=FOR_HIGH, source=Source.GANG)), "there")],
+        False,
+    ),
     "one that was only marked": ([(a_victim(is_asked=True, reason=FOR_HIGH), "there")], True),
     "a mark that was taken back": ([(a_victim(reason=FOR_HIGH), "there")], False),
     "a mark that says nothing": ([(a_victim(is_asked=True), "there")], False),
