@@ -36,6 +36,7 @@ def _draw(rows: Sequence[Row], file: Path, plot: Any) -> Path:
 
     figure, axes = plt.subplots(figsize=_INCHES, layout="constrained")
     plot(axes, rows)
+    axes.set_axisbelow(True)
     axes.grid(alpha=0.3)
     figure.savefig(file, dpi=_DOTS_AN_INCH)
     plt.close(figure)
@@ -52,7 +53,7 @@ def _starts(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _wasted(axes: Axes, rows: Sequence[Row]) -> None:
-    names, bottoms = [row.contender for row in rows], [0.0] * len(rows)
+    names, bottoms = _names(rows), [0.0] * len(rows)
     for kind in KINDS:
         heights = [row.wasted[kind] for row in rows]
         axes.bar(names, heights, bottom=bottoms, label=kind, width=0.6)
@@ -62,9 +63,14 @@ def _wasted(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _victims(axes: Axes, rows: Sequence[Row]) -> None:
-    bars = axes.bar([row.contender for row in rows], [row.victims_a_placement for row in rows], width=0.6)
+    bars = axes.bar(_names(rows), [row.victims_a_placement for row in rows], width=0.6)
     axes.bar_label(bars, [f"{row.victims:,} for {row.placed:,}" for row in rows])
     axes.set(title="Victims for each preemptor that was placed", ylabel="victims")
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """Return the contenders for below their bars: in one line, they would run into each other."""
+    return [row.contender.replace(" (", "\n(") for row in rows]
 
 
 _PLOTS = {"starts": _starts, "wasted": _wasted, "victims": _victims}
