@@ -106,7 +106,10 @@ def _why_spared(tenant: Tenant, found: Simulation) -> str:
 
 def _head(found: Simulation) -> Iterator[str]:
     preemptor = found.preemptor
-    asked = ", ".join(f"{name} {amount}" for name, amount in _amounts(preemptor.guest.amounts).items()) or "nothing"
+    asked = (
+        ", ".join(f"{printable(name)} {amount}" for name, amount in _amounts(preemptor.guest.amounts).items())
+        or "nothing"
+    )
     name = click.style(f"{printable(preemptor.namespace)}/{printable(preemptor.name)}", bold=True)
     yield f"{name}: class {preemptor.preemption_class}, priority {preemptor.guest.priority}, asks for {asked}"
     if preemptor.group is not None:
@@ -125,7 +128,7 @@ def _choices(found: Simulation) -> Iterator[str]:
         yield f"no victims: {decision.ground}: {SENTENCES[decision.ground]}"
         return
     if found.with_room:
-        yield f"no victims are needed: node/{found.with_room[0]} has room"
+        yield f"no victims are needed: node/{printable(found.with_room[0])} has room"
         return
     if decision.best is None:
         yield "no victims: on no node would they help"
@@ -154,14 +157,15 @@ def _summary(choice: Choice) -> str:
     )
     units = f" that count as {choice.units}" if choice.units != count else ""
     budgets = f", {_counted(choice.violations, 'disruption budget')} violated" if choice.violations else ""
-    return f"node/{choice.node}: {victims}{units}, {choice.hours:.3g} device-hours{budgets}"
+    return f"node/{printable(choice.node)}: {victims}{units}, {choice.hours:.3g} device-hours{budgets}"
 
 
 def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     if not rows:
         return
     yield f"\n{title}:"
-    shown = rows[:_SHOWN]
+    # Names, and sentences with names in them, are anybody's.
+    shown = [(printable(name), word, printable(detail)) for name, word, detail in rows[:_SHOWN]]
     widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
     for name, word, detail in shown:
         yield f"  {name:{widths[0]}}  {click.style(f'{word:{widths[1]}}', fg='cyan')}  {detail}"
@@ -177,7 +181,7 @@ def _more(words: Iterable[str]) -> Iterator[str]:
 
 
 def _where(tenant: Tenant) -> str:
-    return f"{printable(tenant.namespace)}/{printable(tenant.name)} on {printable(tenant.node)}"
+    return printable(f"{tenant.namespace}/{tenant.name} on {tenant.node}")
 
 
 def _hours(tenant: Tenant, scene: Scene) -> str:

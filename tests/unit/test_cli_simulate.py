@@ -1,6 +1,8 @@
 """`reprieve simulate` on dumps: what it takes, what it refuses, and that it says the same whatever the dump is written in."""
 
+import io
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from reprieve_cli import sources
+from reprieve_cli import progress, sources
 from reprieve_cli.main import reprieve
+from reprieve_testing.texts import is_showable
 
 DOCS = Path(__file__).parents[2] / "docs" / "simulate"
 AT = ("--at", "2026-11-21T12:00:00Z")
@@ -238,3 +241,26 @@ def test_a_moment_that_is_none_is_bad_usage() -> None:
     done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=("--at", "yesterday"))
     assert done.status == 2
     assert "must be RFC 3339, like 2026-11-21T12:00:00Z" in done.told
+
+
+def test_no_name_in_a_dump_can_write_to_the_terminal(tmp_path: Path) -> None:
+    hostile = json.loads(json.dumps(cluster()).replace("gpu-3", "\\u001b[2Jgpu").replace("ledger-0", "\\u202eledger"))
+    text = run(DOCS / "gang.yaml", write(tmp_path, "c.json", hostile), words=()).output
+    assert is_showable(text.replace("\n", " "))
+    assert "ledger" in text
+
+
+def test_a_long_reading_says_how_far_it_is_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setenv("TERM", "xterm")
+    for stream, is_shown in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress.Counter("objects read") as counter:
+            counter.count(99)
+            counter.count(2)
+            counter.count(100)
+        assert ("201 objects read" in stream.getvalue()) == is_shown
