@@ -13,8 +13,8 @@ from reprieve_policy import cost
 from .court import Court
 from .scene import Group, GroupKey, Tenant
 
-Rank = tuple[float | datetime, ...]
-"""The most important first."""
+Rank = tuple[float | datetime | str, ...]
+"""The most important first. At last a uid, so that whoever is asked the same says the same."""
 
 
 class Unit(NamedTuple):
@@ -49,20 +49,21 @@ def of(tenants: Iterable[Tenant], court: Court) -> list[Unit]:
 def upstreams(unit: Unit, now: datetime) -> Rank:
     """Rank a unit as kube-scheduler does."""
     if unit.group is None:
-        return -unit.priority, 0, 0, unit.members[0].work.started_at or now
-    return -unit.priority, -1, -len(unit.members), age(unit.members, now)
+        pod = unit.members[0]
+        return -unit.priority, 0, 0, pod.work.started_at or now, pod.uid
+    return -unit.priority, -1, -len(unit.members), age(unit.members, now), _uid(unit)
 
 
 def dearest(unit: Unit, now: datetime) -> Rank:
     """Rank the dearest of a class first, so that the cheapest go."""
     stated, estimated = cost_of(unit.members, now)
-    return -unit.priority, -bool(unit.group), -_class(unit), -stated, -estimated, age(unit.members, now)
+    return -unit.priority, -bool(unit.group), -_class(unit), -stated, -estimated, age(unit.members, now), _uid(unit)
 
 
 def smallest(unit: Unit, wanted: Mapping[str, int], now: datetime) -> Rank:
     """Rank the smallest of a class first, so that few large ones go rather than many small ones."""
     share = sum([tenant.amounts.get(name, 0) / amount for tenant in unit.here for name, amount in wanted.items()])
-    return -unit.priority, -bool(unit.group), -_class(unit), share, age(unit.members, now)
+    return -unit.priority, -bool(unit.group), -_class(unit), share, age(unit.members, now), _uid(unit)
 
 
 def age(pods: Sequence[Tenant], now: datetime) -> datetime:
@@ -84,3 +85,7 @@ def _class(unit: Unit) -> int:
     if len(unit.members) == 1:
         return unit.members[0].preemption_class
     return max(member.preemption_class for member in unit.members)
+
+
+def _uid(unit: Unit) -> str:
+    return min([member.uid for member in unit.members])
