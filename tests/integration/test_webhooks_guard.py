@@ -177,6 +177,19 @@ async def test_the_whole_set_that_was_chosen_is_marked_and_one_that_cannot_be_is
     assert all("uid-of-x" in json.dumps(patch) for _, patch in here.stub.patches)
 
 
+async def test_a_scheduler_sleeps_over_the_last_of_a_set_and_is_through_with_the_others(here: Scene) -> None:
+    here.nominate()
+    await here.nominated(1)
+    first, last = Named("uid-1", "team-a", "train"), Named("uid-2", "team-a", "pod-2")
+    for victims, code in (((first, last), 404), ((last, first), 429)):
+        here.chosen.choice = Choice(preemptor=Named("uid-of-high", "team-b", "high"), node=NODE, victims=victims)
+        status = (await here.delete(a_victim()))["status"]
+        assert (status["code"], "retryAfterSeconds" in status["details"]) == (code, code == 429)
+    here.chosen.choice = None
+    gang = {"scheduling.x-k8s.io/pod-group": "gang"}
+    assert (await here.delete(a_victim(labels=gang)))["status"]["reason"] == "NotFound"
+
+
 async def test_one_that_has_changed_meanwhile_is_not_marked_and_waited_for(here: Scene) -> None:
     here.stub.refuses = {f"{TEAM}/train": 409}
     response = await here.delete(a_victim())

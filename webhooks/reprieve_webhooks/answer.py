@@ -10,8 +10,8 @@ from reprieve_policy.verdict import Change, Entry, Gate, Verdict, Violation
 
 from .review import API_VERSION
 
-_NOT_NOW = 429
-_REASONS = {400: "BadRequest", 403: "Forbidden", 429: "TooManyRequests"}
+_NOT_FOUND, _NOT_NOW = 404, 429
+_REASONS = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 429: "TooManyRequests"}
 
 
 class _Cause(msgspec.Struct):
@@ -64,8 +64,17 @@ def build_allowed(uid: str, warnings: Sequence[str] = ()) -> bytes:
 
 def build_put_off(uid: str, violation: Violation, retry_after_seconds: int | None) -> bytes:
     """Deny for now; with a time, the API server sends the client a `Retry-After`."""
+    return _deny_one(uid, violation, _NOT_NOW, retry_after_seconds)
+
+
+def build_gone(uid: str, violation: Violation) -> bytes:
+    """Deny as if the object were not there any more."""
+    return _deny_one(uid, violation, _NOT_FOUND, None)
+
+
+def _deny_one(uid: str, violation: Violation, code: int, retry_after_seconds: int | None) -> bytes:
     cause = _Cause(violation.kind.cause, violation.message, violation.path)
-    status = _Status(_NOT_NOW, _REASONS[_NOT_NOW], str(violation), _Details([cause], retry_after_seconds))
+    status = _Status(code, _REASONS[code], str(violation), _Details([cause], retry_after_seconds))
     return _ENCODE(_Review(_Response(uid, allowed=False, status=status)))
 
 

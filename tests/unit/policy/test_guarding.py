@@ -220,6 +220,23 @@ def test_one_that_would_stand_still_is_not_and_no_drain_is() -> None:
         assert guarding.retry_after(ruling, door, is_asynchronous=is_asynchronous, fellows=1, now=NOW) is None
 
 
+GONE = {
+    "one that others follow": (put_off(9), Door.PREEMPTION, True, True, True),
+    "the last is waited for": (put_off(9), Door.PREEMPTION, True, False, False),
+    "a synchronous scheduler is through with all of them at once": (put_off(9), Door.PREEMPTION, False, True, False),
+    "one that stays is there": (refused(9), Door.PREEMPTION, True, True, False),
+    "a drain waits for each": (put_off(9), Door.EVICTION, True, True, False),
+}
+
+
+@pytest.mark.parametrize(("ruling", "door", "is_asynchronous", "is_followed", "want"), GONE.values(), ids=GONE)
+def test_who_passes_for_gone(
+    ruling: Ruling, door: Door, *, is_asynchronous: bool, is_followed: bool, want: bool
+) -> None:
+    found = guarding.passes_for_gone(ruling, door, is_asynchronous=is_asynchronous, is_followed=is_followed)
+    assert found is want
+
+
 def test_no_number_of_victims_brings_more_than_a_call_a_second() -> None:
     """Eleven calls for ten pauses, by each client, for every answer that there is."""
     for ruling in (put_off(None), put_off(0), put_off(3), put_off(600), refused(None), refused(1), refused(600)):

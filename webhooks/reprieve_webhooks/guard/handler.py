@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from reprieve_policy import choosing, guarding, walltime
+from reprieve_policy import choosing, disruption, gang, guarding, walltime
 from reprieve_policy.choosing import Refusal, reading
 from reprieve_policy.choosing.objects import Pod
 from reprieve_policy.choosing.scene import Scene, Tenant
+from reprieve_policy.disruption import Mode
 from reprieve_policy.facts import Facts
 from reprieve_policy.guarding import Door, Ruling, Seeker, Sought
 from reprieve_policy.nominee import Nominee
@@ -203,16 +204,28 @@ class Guard:
         if case.request.is_dry_run and case.door is Door.EVICTION:
             # It will go. Without this, a drain that only tries would try for ever.
             return Answer(answer.build_allowed(case.request.uid, [str(ruling.violation)]), kind, WARNED)
+        is_asynchronous = self._is_asynchronous(case, is_nominated=is_nominated)
+        is_followed = self._is_followed(case.victim)
+        if guarding.passes_for_gone(ruling, case.door, is_asynchronous=is_asynchronous, is_followed=is_followed):
+            return Answer(answer.build_gone(case.request.uid, ruling.violation), kind, outcome)
         seconds = guarding.retry_after(
             ruling,
             case.door,
-            is_asynchronous=self._is_asynchronous(case, is_nominated=is_nominated),
+            is_asynchronous=is_asynchronous,
             fellows=self._memory.fellows(case.victim.node, case.victim.uid),
             now=self._now(),
         )
         is_asked = case.victim.is_asked
         self._memory.refused(case.victim.uid, case.victim.node, was_timed=seconds is not None, is_asked=is_asked)
         return Answer(answer.build_put_off(case.request.uid, ruling.violation, seconds), kind, outcome)
+
+    def _is_followed(self, victim: Victim) -> bool:
+        """True where the scheduler has others to delete that go with this one: a set's, in its order, or a gang's."""
+        chosen = self._choices.of(victim.node, victim.uid)
+        if chosen is not None:
+            return chosen.victims[-1].uid != victim.uid
+        found = gang.read(victim.view)
+        return found is not None and disruption.mode_of(found, victim.metadata) is Mode.ALL
 
     def _is_asynchronous(self, case: _Case, *, is_nominated: bool) -> bool:
         said = case.facts.settings.scheduler_preemption
