@@ -53,6 +53,10 @@ test-cluster: setup binaries ## the tests on a real control plane and, where it 
 test-chaos: setup binaries ## kill -9 of all parts at every write of a victim's life, and worse (TIMES=20, ONLY=lease)
 	@$(BIN)/pytest tests/chaos $(if $(ONLY),-k "$(ONLY)")
 
+.PHONY: test-gangs
+test-gangs: setup binaries ## a hundred preemptions of gangs by gangs on the stock scheduler, with guard and extender (ROUNDS=100)
+	@GANG_ROUNDS=$(or $(ROUNDS),100) $(BIN)/pytest tests/cluster/test_scheduler_gangs.py
+
 .PHONY: check
 check: setup ## lint, types and layers
 	@$(BIN)/ruff check .

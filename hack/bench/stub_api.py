@@ -19,16 +19,19 @@ Collections = Mapping[str, list[dict[str, Any]]]
 NOT_FOUND = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
 
 
-def read(collections: Collections, path: str, selector: str = "") -> dict[str, Any] | None:
-    """Return the list at a path, or the object; `None` where its collection has none of that name.
+def read(collections: Collections, path: str, **asked: str) -> dict[str, Any] | None:
+    """Return the list at a path, in pages where that is asked, or the object; `None` where there is none of that name.
 
     What fields select is not worked out: such a list is one of its own, `PATH?SELECTOR`, or else the whole.
     """
     folder, _, name = path.rpartition("/")
     if folder in collections:
         return next((item for item in collections[folder] if item["metadata"]["name"] == name), None)
-    found = collections.get(f"{path}?{selector}", collections.get(path, []))
-    return {"metadata": {"resourceVersion": "1"}, "items": found}
+    found = collections.get(f"{path}?{asked.get('fieldSelector', '')}", collections.get(path, []))
+    first = int(asked.get("continue", 0))
+    after = first + int(asked.get("limit", len(found)))
+    following = {"continue": str(after)} if after < len(found) else {}
+    return {"metadata": {"resourceVersion": "1", **following}, "items": found[first:after]}
 
 
 class _Server(ThreadingHTTPServer):
@@ -51,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
         if "watch" in asked:
             self._hold_open()
         else:
-            found = read(self.server.collections, url.path, *asked.get("fieldSelector", ()))
+            found = read(self.server.collections, url.path, **{name: values[-1] for name, values in asked.items()})
             self._answer(found or NOT_FOUND, HTTPStatus.OK if found else HTTPStatus.NOT_FOUND)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name

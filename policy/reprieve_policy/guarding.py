@@ -56,6 +56,8 @@ class Sought:
     is_leaving: bool = False
     """It has ended, or is being deleted."""
     has_started: bool = True
+    goes_whole: bool = False
+    """All of its gang goes with it."""
     walltime: Walltime | None = None
 
 
@@ -102,7 +104,7 @@ def decide(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Rulin
     if ruling is None and seeker.door is Door.PREEMPTION:
         ruling = _of_one_that_is_protected(sought, seeker, facts, now)
     if ruling is None:
-        ruling = _of_one_that_is_asked(sought, facts, now)
+        ruling = _of_one_that_is_asked(sought, seeker.door, facts, now)
     if facts.namespace.enforcement == WARN and ruling.violation is not None:
         return Ruling(warning=str(ruling.violation))
     return ruling
@@ -200,11 +202,15 @@ def _of_one_that_is_protected(sought: Sought, seeker: Seeker, facts: Facts, now:
     return None
 
 
-def _of_one_that_is_asked(sought: Sought, facts: Facts, now: datetime) -> Ruling:
-    """Rule on a pod that nothing protects: one that wants notice gets it."""
+def _of_one_that_is_asked(sought: Sought, door: Door, facts: Facts, now: datetime) -> Ruling:
+    """Rule on a pod that nothing protects: one that wants notice gets it, and so does a gang of which a scheduler takes a part."""
     plan = checkpoint.read_leniently(sought.view.annotations, facts.settings)
-    if not plan.waits or not sought.has_started:
+    if not sought.has_started:
         return ALLOWED
+    if not plan.waits:
+        # Without this, the rest of its gang would run on, and come to nothing.
+        is_torn = sought.goes_whole and door is Door.PREEMPTION
+        return replace(_put_off("all of its gang is asked to go first", None), marks=True) if is_torn else ALLOWED
     until = now + timedelta(seconds=min(plan.timeout_seconds, facts.settings.ceiling_seconds))
     return replace(_put_off("it is asked to save a checkpoint first", until), marks=True)
 

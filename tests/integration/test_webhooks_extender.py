@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from reprieve_policy.choosing.scene import GroupKey
+from reprieve_policy.disruption import Mode
 from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
 from reprieve_testing.stages import FixedStage, a_call, a_preemptor, a_tenant
 from reprieve_testing.stub_api import until
@@ -116,6 +118,16 @@ async def test_the_guard_finds_what_was_answered() -> None:
         choice = called.choices.of("one", "a")
         assert choice is not None
         assert (choice.preemptor.name, [victim.name for victim in choice.victims]) == ("pod-p", ["pod-a"])
+
+
+async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_of_it_is_known_to_go() -> None:
+    key = GroupKey("default", "g")
+    gang = [a_tenant(uid, node, cpu=4, group=key, mode=Mode.ALL) for uid, node in ("a1", "b1", "c2")]
+    async with serving(FixedStage(gang)) as called:
+        assert await called.call({"1": "ab"}) == {"1": victims("a")}
+        assert called.stage.expected == [("pod-p", "1", ["a", "b", "c"])]
+        choice = called.choices.of("1", "b")
+        assert choice is not None
 
 
 async def test_a_set_that_is_being_waited_for_is_still_found_when_nothing_more_is_answered() -> None:

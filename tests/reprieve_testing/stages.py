@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from reprieve_policy.choosing import reading
 from reprieve_policy.choosing.scene import Guest, Preemptor, Room, Scene, Tenant
 from reprieve_policy.quantity import NANOS
 
@@ -35,6 +36,8 @@ class FixedStage:
     is_behind: bool = False
     is_settled: bool = True
     failure: Exception | None = None
+    expected: list[tuple[str, str, list[str]]] = field(default_factory=list)
+    """What a scheduler was told: the preemptor, its node, and who goes."""
     looks_until_known: int = 0
     """So often a watch is asked in vain for the preemptor."""
 
@@ -47,11 +50,14 @@ class FixedStage:
     def knows(self, node: str, uids: Iterable[str]) -> bool:
         return set(uids) <= {tenant.uid for tenant in self.tenants if tenant.node == node}
 
+    def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:
+        self.expected.append((preemptor.name, node, [victim.uid for victim in victims]))
+
     def scene(self) -> Scene:
         if self.failure is not None:
             raise self.failure
         rooms = {node: self._room(node) for node in sorted({tenant.node for tenant in self.tenants})}
-        return Scene(now=NOW, rooms=rooms)
+        return Scene(now=NOW, rooms=rooms, groups=reading.groups_of(self.tenants))
 
     def _room(self, node: str) -> Room:
         here = tuple(tenant for tenant in self.tenants if tenant.node == node)

@@ -34,10 +34,11 @@ class Cluster:
     """A roster and its seating, and what is known for reviews."""
 
     def __init__(self) -> None:
+        self.seconds = 0.0
         self.facts = Facts()
         self.policies: dict[str, NamespacePolicy] = {}
         self.seating = Seating()
-        self.roster = Roster(self.seating, self.facts_of, lambda: NOW)
+        self.roster = Roster(self.seating, self.facts_of, lambda: NOW, lambda: self.seconds)
 
     def facts_of(self, namespace: str) -> Facts:
         return replace(self.facts, namespace=self.policies.get(namespace, NamespacePolicy()))
@@ -237,6 +238,41 @@ def test_a_quota_is_seen_in_the_pods_that_use_it(cluster: Cluster) -> None:
     cluster.facts.quotas.put(a_quota("shared", "admin", "team"))
     cluster.settle()
     assert cluster.tenant("a").quota == ("admin", "shared")
+
+
+def test_that_a_scheduler_does_as_it_was_told_is_taken_for_granted_for_a_while(cluster: Cluster) -> None:
+    cluster.put("victim", "two")
+    cluster.put("p", "", labels=GANG)
+    cluster.put("mate", "", labels=GANG)
+    preemptor = cluster.seating.preemptor("uid-p")
+    assert preemptor is not None
+    cluster.roster.expect(preemptor, "two", [cluster.tenant("victim"), replace(cluster.tenant("victim"), name="gone")])
+    assert cluster.tenant("victim").is_going
+    assert [guest.uid for guest in cluster.scene().rooms["two"].nominees] == ["uid-p"]
+    mate = cluster.seating.preemptor("uid-mate")
+    assert mate is not None
+    assert mate.rest == ()
+    cluster.seconds += 4.9
+    assert cluster.roster.is_settled
+    cluster.seconds += 0.1
+    cluster.settle()
+    assert not cluster.tenant("victim").is_going
+    assert cluster.scene().rooms["two"].nominees == ()
+
+
+def test_what_is_seen_counts_at_once_whatever_was_expected(cluster: Cluster) -> None:
+    cluster.put("victim", "two")
+    cluster.put("p", "")
+    preemptor = cluster.seating.preemptor("uid-p")
+    assert preemptor is not None
+    cluster.roster.expect(preemptor, "two", [cluster.tenant("victim")])
+    cluster.put("victim", "two", labels={"app": "x"})
+    cluster.put("p", "one")
+    assert not cluster.tenant("victim").is_going
+    assert cluster.scene().rooms["two"].nominees == ()
+    cluster.roster.expect(preemptor, "two", [])
+    cluster.roster.drop(("team", "victim"))
+    assert cluster.names_on("one") == {"p"}
 
 
 def test_a_pod_that_is_gone_is_not_judged_again(cluster: Cluster) -> None:

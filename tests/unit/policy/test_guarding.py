@@ -41,6 +41,7 @@ class Case:
     is_asked: bool = False
     is_leaving: bool = False
     has_started: bool = True
+    goes_whole: bool = False
     ends_in: float | None = None
     namespace: NamespacePolicy = ALL_CLASSES
     operator_is_there: bool = True
@@ -56,6 +57,8 @@ CASES = {
     "so it is where it is drained": Case(seeker=EVICTED, want="told", until=after(600)),
     "one that wants no checkpoint goes at once, as if no guard were there": Case(pod=PLAIN),
     "drained as well": Case(pod=PLAIN, seeker=EVICTED),
+    "one of a gang that goes as a whole goes with all of it": Case(pod=PLAIN, goes_whole=True, want="joined"),
+    "alone where it is drained": Case(pod=PLAIN, goes_whole=True, seeker=EVICTED),
     "one that has not started has nothing to save": Case(has_started=False),
     "one that is leaving is left alone": Case(is_leaving=True, state=in_phase(Phase.HINTED, left=600)),
     "where no operator leads nobody would save anything": Case(operator_is_there=False),
@@ -140,6 +143,7 @@ CASES = {
 
 WORDS = {
     "told": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is asked to save a checkpoint first",
+    "joined": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: all of its gang is asked to go first",
     "waits": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it ",
     "class": "metadata.labels[reprieve.dev/preemption-class]: Forbidden: nobody may preempt this pod",
     "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:0",
@@ -154,8 +158,8 @@ def test_ruling(case: Case) -> None:
     ruling = guarding.decide(sought(case), case.seeker, facts(case), NOW)
     assert ruling.is_allowed == (case.want in ("allowed", "warned"))
     assert bool(ruling.warning) == (case.want == "warned")
-    assert ruling.marks == (case.want == "told")
-    assert ruling.is_put_off == (case.want in ("told", "waits"))
+    assert ruling.marks == (case.want in ("told", "joined"))
+    assert ruling.is_put_off == (case.want in ("told", "joined", "waits"))
     assert ruling.until == case.until
     if ruling.violation is not None:
         assert str(ruling.violation).startswith(WORDS[case.want])
@@ -170,6 +174,7 @@ def sought(case: Case) -> Sought:
         is_asked=case.is_asked,
         is_leaving=case.is_leaving,
         has_started=case.has_started,
+        goes_whole=case.goes_whole,
         walltime=walltime,
     )
 

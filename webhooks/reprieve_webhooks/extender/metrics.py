@@ -52,15 +52,9 @@ class ExtenderMetrics:
             ("obstacle",),
             registry=registry,
         )
-        refusals = Counter(
-            "reprieve_extender_refusals_total",
-            "Pods on the nodes of a call that may not be victims, by ground.",
-            ("ground",),
-            registry=registry,
-        )
         self.observe_duration: Callable[[float], None] = duration.observe
         self.observe_candidates: Callable[[float], None] = candidates.observe
-        self._obstacles, self._refusals = obstacles, refusals
+        self._obstacles = obstacles
 
     def count_call(self, outcome: Outcome) -> None:
         """Count one call."""
@@ -70,8 +64,3 @@ class ExtenderMetrics:
         """Count the nodes of one decision that are no choice."""
         for obstacle, count in by_obstacle.items():
             self._obstacles.labels(obstacle).inc(count)
-
-    def count_refusals(self, by_ground: Mapping[str, int]) -> None:
-        """Count the pods of one decision that may not be victims."""
-        for ground, count in by_ground.items():
-            self._refusals.labels(ground).inc(count)

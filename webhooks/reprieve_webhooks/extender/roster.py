@@ -4,7 +4,8 @@ A pod is judged when it comes or changes, and again when one of those does: for 
 the tenant that they make.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -31,6 +32,8 @@ Link = tuple[str, str]
 
 _LONGEST_ANNOTATION = 4096
 """Of those by which anything is decided. Without this, whoever may create pods fills our memory, 256 KB with each."""
+_EXPECTED_SECONDS = 5.0
+"""For a nomination, a mark or a deletion to come back through the watch: milliseconds where all is well."""
 _JOB = "Job"
 _PACK, _UNPACK = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Pod).decode
 
@@ -56,15 +59,23 @@ class _Known:
 class Roster:
     """The pods, judged and seated."""
 
-    def __init__(self, seating: Seating, facts_of: Callable[[str], Facts], clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        seating: Seating,
+        facts_of: Callable[[str], Facts],
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`facts_of` returns what is known of a Namespace and of the cluster now."""
-        self._seating, self._facts_of, self._clock = seating, facts_of, clock
+        self._seating, self._facts_of, self._clock, self._monotonic = seating, facts_of, clock, monotonic
         self._basis: _Basis | None = None
         self._facts: dict[str, Facts] = {}
         """By Namespace, those that pods are judged by."""
         self._pods: dict[Key, _Known] = {}
         self._due: dict[Key, None] = {}
         """To be judged again."""
+        self._expected: dict[Key, float] = {}
+        """What is taken for granted, and until when."""
         self._linked: dict[Link, set[Key]] = {}
         self._jobs: dict[Link, Walltime] = {}
         self._groups: dict[Link, NativeGroup] = {}
@@ -89,8 +100,25 @@ class Roster:
         """Take a pod away."""
         known = self._pods.pop(key, None)
         self._due.pop(key, None)
+        self._expected.pop(key, None)
         if known is not None:
             self._leave(key, known)
+
+    def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:
+        """Take for granted, for a while, that a scheduler does as it was told: its nomination and the marks are on their way.
+
+        Without this, the next pod of the preemptor's gang, which comes within milliseconds, would be given other victims.
+        """
+        key = (preemptor.namespace, preemptor.name)
+        known = self._pods.get(key)
+        # As it waits by itself: the one that was decided for has its gang with it.
+        if known is not None and isinstance(known.taken_for, Preemptor):
+            self._replace(key, known, replace(known.taken_for, nominated_node=node))
+        for victim in victims:
+            key = (victim.namespace, victim.name)
+            known = self._pods.get(key)
+            if known is not None and isinstance(known.taken_for, Tenant) and known.taken_for.uid == victim.uid:
+                self._replace(key, known, replace(known.taken_for, is_going=True))
 
     def put_job(self, uid: str, bound: Walltime | None) -> None:
         """Take in how long a Job may run; `None`: for as long as it likes, or it is gone."""
@@ -115,26 +143,40 @@ class Roster:
             known[link] = value
         self._due.update(dict.fromkeys(self._linked.get(link, ())))
 
+    def _replace(self, key: Key, known: _Known, taken_for: Tenant | Preemptor) -> None:
+        """Take a pod for something else until it is judged again."""
+        self._exit(known.taken_for)
+        self._enter(taken_for)
+        self._pods[key] = replace(known, taken_for=taken_for)
+        self._expected[key] = self._monotonic() + _EXPECTED_SECONDS
+
     def _judge(self, key: Key, pod: Pod, packed: bytes) -> None:
         before = self._pods.get(key)
         if before is not None:
             self._leave(key, before)
         self._due.pop(key, None)
+        self._expected.pop(key, None)
         links = tuple(_links_of(pod))
         taken_for = self._take(pod, links)
-        if isinstance(taken_for, Tenant):
-            self._seating.seat(taken_for)
-        elif taken_for is not None:
-            self._seating.queue(taken_for)
+        self._enter(taken_for)
         for link in links:
             self._linked.setdefault(link, set()).add(key)
         self._pods[key] = _Known(packed, taken_for, links)
 
+    def _enter(self, taken_for: Tenant | Preemptor | None) -> None:
+        if isinstance(taken_for, Tenant):
+            self._seating.seat(taken_for)
+        elif taken_for is not None:
+            self._seating.queue(taken_for)
+
+    def _exit(self, taken_for: Tenant | Preemptor | None) -> None:
+        if isinstance(taken_for, Tenant):
+            self._seating.unseat(taken_for)
+        elif taken_for is not None:
+            self._seating.unqueue(taken_for)
+
     def _leave(self, key: Key, known: _Known) -> None:
-        if isinstance(known.taken_for, Tenant):
-            self._seating.unseat(known.taken_for)
-        elif known.taken_for is not None:
-            self._seating.unqueue(known.taken_for)
+        self._exit(known.taken_for)
         for link in known.links:
             same = self._linked[link]
             same.discard(key)
@@ -164,6 +206,10 @@ class Roster:
             self._basis, changed = basis, set(self._facts)
         for name in changed:
             del self._facts[name]
+        now = self._monotonic()
+        for key in [key for key, until in self._expected.items() if until <= now]:
+            del self._expected[key]
+            self._due[key] = None
         if changed:
             self._due.update(dict.fromkeys(key for key in self._pods if key[0] in changed))
 

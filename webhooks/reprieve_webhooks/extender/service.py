@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from reprieve_policy import choosing
 from reprieve_policy.choosing import Decision
-from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
+from reprieve_policy.choosing.scene import GroupKey, Preemptor, Scene, Tenant
+from reprieve_policy.disruption import Mode
 from reprieve_webhooks.review import Malformed
 
 from . import wire
@@ -65,6 +66,9 @@ class Stage(Protocol):
 
     def knows(self, node: str, uids: Iterable[str]) -> bool:
         """True where all these pods are seen on that node."""
+
+    def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:
+        """Take for granted that a scheduler does as it was told, until the watches say so themselves."""
 
     def scene(self) -> Scene:
         """Return all that is known, as it is now; no later event changes it."""
@@ -118,6 +122,7 @@ class Extender:
         self._stage, self._choices, self._metrics = stage, choices, metrics
         self._timeout_seconds, self._monotonic = timeout_seconds, monotonic
         self._under_way = 0
+        self._turn = asyncio.Lock()
 
     async def answer(self, read: Callable[[], Awaitable[bytes | T]]) -> Said | T:
         """Answer one call, whose body `read` returns; what else that returns is passed on."""
@@ -153,13 +158,14 @@ class Extender:
             return self._say(Outcome.MALFORMED, asked.detail)
         self._metrics.observe_candidates(len(asked.proposed))
         nodes = await self._wait_known(asked, deadline)
-        preemptor = self._stage.preemptor(asked.preemptor_uid)
-        if preemptor is None or (asked.proposed and not nodes) or not self._stage.is_settled:
-            return self._say(Outcome.BEHIND)
-        decision = await asyncio.to_thread(
-            choosing.decide, preemptor, self._stage.scene(), deadline.within(nodes), asked.proposed
-        )
-        return self._take(preemptor, decision, cut_short=deadline.cut_short)
+        # One after the other: what the first was told, the second has to know.
+        async with self._turn:
+            preemptor = self._stage.preemptor(asked.preemptor_uid)
+            if preemptor is None or (asked.proposed and not nodes) or not self._stage.is_settled:
+                return self._say(Outcome.BEHIND)
+            scene, within = self._stage.scene(), deadline.within(nodes)
+            decision = await asyncio.to_thread(choosing.decide, preemptor, scene, within, asked.proposed)
+            return self._take(preemptor, decision, cut_short=deadline.cut_short)
 
     async def _wait_known(self, asked: Asked, deadline: "_Deadline") -> list[str]:
         """Wait a little for the watches; return the nodes on which they have all that the scheduler has."""
@@ -178,8 +184,9 @@ class Extender:
         if best is None:
             return self._say(Outcome.LATE) if cut_short else self._say(Outcome.NOTHING, _NO_NODE)
         by = Named(preemptor.guest.uid, preemptor.namespace, preemptor.name)
+        self._stage.expect(preemptor, best.node, best.everyone)
         self._choices.remember(Choice(by, best.node, tuple(map(_named, best.victims))))
-        answer = Answer(best.node, tuple(victim.uid for victim in best.victims), best.violations)
+        answer = Answer(best.node, tuple(_uids_to_delete(best.victims)), best.violations)
         return self._say(Outcome.PARTIAL if cut_short else Outcome.CHOSEN, wire.render(answer))
 
     def _say(self, outcome: Outcome, body: bytes | str = "") -> Said:
@@ -189,6 +196,21 @@ class Extender:
 
 
 _NO_NODE = wire.render(None)
+
+
+def _uids_to_delete(victims: Iterable[Tenant]) -> Iterator[str]:
+    """Yield whom the scheduler is to delete: of a gang that goes as a whole one pod, for which the operator takes them all.
+
+    Of several victims kube-scheduler 1.37 waits for each but the last before it looks at its preemptor again, and hears of
+    no deletion meanwhile. Without this, a preemptor whose victims the operator has deleted would wait for some other event.
+    """
+    taken: set[GroupKey] = set()
+    for victim in victims:
+        if victim.mode is not Mode.ALL or victim.group is None:
+            yield victim.uid
+        elif victim.group not in taken:
+            taken.add(victim.group)
+            yield victim.uid
 
 
 def _named(tenant: Tenant) -> Named:

@@ -233,12 +233,14 @@ class Guard:
 
 
 def _seen(victim: Victim) -> Sought:
+    found = gang.read(victim.view)
     return Sought(
         view=victim.view,
         state=victim.state,
         is_asked=victim.is_asked,
         is_leaving=victim.is_leaving,
         has_started=victim.status.phase != "Pending",
+        goes_whole=found is not None and disruption.mode_of(found, victim.metadata) is Mode.ALL,
     )
 
 
