@@ -30,7 +30,7 @@ class Court:
         if group is None:
             return None
         if group.mode is Mode.ALL:
-            return None if self.protector(group) is None else Ground.GANG
+            return self._ground_of_whole(group)
         return None if self.spare(group.key) > 0 else Ground.MIN_AVAILABLE
 
     def why_not(self, tenant: Tenant) -> Refusal | None:
@@ -57,12 +57,21 @@ class Court:
             self._spare[key] = _NO_MINIMUM if group is None or not group.min_available else _spare(group)
         return self._spare[key]
 
+    def _ground_of_whole(self, group: Group) -> Ground | None:
+        found = self.protector(group)
+        if found is None:
+            return None
+        # One that goes takes all with it, also those that nobody has told yet. Without this, a second gang would go for the
+        # mates of the preemptor that took the first.
+        return Ground.GOING if found[1] is Ground.GOING else Ground.GANG
+
     def protector(self, group: Group) -> tuple[Tenant, Ground] | None:
-        """Return what protects a gang that goes as a whole: the first of its pods that is refused, and on what."""
+        """Return why a gang that goes as a whole may not: one of it goes already, or the first that is refused, and on what."""
         if group.key not in self._protected:
-            judged = ((member, self._against(member)) for member in group.members)
-            found = ((member, ground) for member, ground in judged if ground is not None)
-            self._protected[group.key] = next(found, None)
+            judged = [(member, self._against(member)) for member in group.members]
+            found = [(member, ground) for member, ground in judged if ground is not None]
+            going = [(member, Ground.GOING) for member in group.members if member.is_going]
+            self._protected[group.key] = next(iter([*going, *found]), None)
         return self._protected[group.key]
 
 

@@ -71,7 +71,7 @@ def decide(
     taken, if they may all be victims: what fits there, only it can tell.
     """
     court = Court(preemptor, scene)
-    ground = court.grounds.of_preemptor()
+    ground = court.grounds.of_preemptor() or (Ground.UNFINISHED if court.grounds.is_unfinished() else None)
     if ground is not None:
         return Decision(ground=ground)
     survey = Survey(preemptor.guest, court)
@@ -86,7 +86,10 @@ def decide(
 
 
 def why_not(preemptor: Preemptor, tenant: Tenant, scene: Scene) -> Refusal | None:
-    """Return why the tenant is no victim of the preemptor, `None` where it may be one."""
+    """Return why the tenant is no victim of the preemptor, `None` where it may be one.
+
+    That others go already for the preemptor is none: it may be of the same round.
+    """
     court = Court(preemptor, scene)
     ground = court.grounds.of_preemptor()
     return court.why_not(tenant) if ground is None else Refusal(ground, SENTENCES[ground])

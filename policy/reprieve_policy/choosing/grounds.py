@@ -60,9 +60,15 @@ class Grounds:
         """Return why the preemptor takes no victims at all."""
         if self._preemptor.never_preempts:
             return Ground.NEVER_PREEMPTS
-        if not self._preemptor.can_preempt:
-            return Ground.MAY_NOT_PREEMPT
-        return Ground.UNFINISHED if self._is_unfinished() else None
+        return None if self._preemptor.can_preempt else Ground.MAY_NOT_PREEMPT
+
+    def is_unfinished(self) -> bool:
+        """True while victims are going where the preemptor is nominated to, as in kube-scheduler.
+
+        Without this, each time it is tried it would take more.
+        """
+        room = self._scene.rooms.get(self._preemptor.nominated_node or "")
+        return room is not None and any(tenant.is_going and tenant.defence < self._priority for tenant in room.tenants)
 
     def against(self, tenant: Tenant) -> Ground | None:  # noqa: C901, PLR0911  # see the first line
         """Return the first ground on which the tenant, taken by itself, is no victim."""
@@ -88,14 +94,6 @@ class Grounds:
         if self._quota is not None and tenant.quota != self._quota:
             return Ground.QUOTA
         return None
-
-    def _is_unfinished(self) -> bool:
-        """True while victims are going where the preemptor is nominated to, as in kube-scheduler.
-
-        Without this, each time it is tried it would take more.
-        """
-        room = self._scene.rooms.get(self._preemptor.nominated_node or "")
-        return room is not None and any(tenant.is_going and tenant.defence < self._priority for tenant in room.tenants)
 
     def _is_near_completion(self, walltime: Walltime) -> bool:
         return 0 < walltime.left(self._scene.now) <= self._near_completion_seconds

@@ -55,7 +55,7 @@ def select(room: Room, load: Load, court: Court, taken: Taken = NOTHING) -> Sele
             possible.append(tenant)
         elif ground is Ground.NO_PRIORITY_CLASS:
             return Obstacle.NO_PRIORITY_CLASS
-        elif not tenant.is_going:
+        elif ground is not Ground.GOING and not tenant.is_going:
             space.occupy(tenant)
     needed = _needed(possible, court, taken)
     for tenant in needed:
@@ -68,7 +68,7 @@ def select(room: Room, load: Load, court: Court, taken: Taken = NOTHING) -> Sele
 
 def as_proposed(room: Room, uids: Collection[str], court: Court) -> Selection | Obstacle:
     """Return the scheduler's own victims, where it knows better than we what fits beside whom; all of them or none."""
-    proposed = [tenant for tenant in room.tenants if tenant.uid in uids and not tenant.is_going]
+    proposed = [tenant for tenant in room.tenants if tenant.uid in uids and court.ground(tenant) is not Ground.GOING]
     if any(court.ground(tenant) is not None for tenant in proposed) or _needed(proposed, court, NOTHING):
         return Obstacle.BESIDE_OTHERS
     if not proposed:

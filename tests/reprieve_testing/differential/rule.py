@@ -92,9 +92,14 @@ class _Court:
         """Say whether it is enough to wait for those who go."""
         if Difference.GOING not in self._differing:
             return False
-        staying = {node.name: [pod for pod in node.pods if not pod.is_going] for node in self._nodes}
+        staying = {node.name: [pod for pod in node.pods if not self._goes(pod)] for node in self._nodes}
         known = (node for node in self._nodes if not self._is_passed_over(staying[node.name]))
         return any(self._fits(node, staying[node.name]) for node in known)
+
+    def _goes(self, pod: Pod) -> bool:
+        """Say whether a pod goes anyway: by itself, or with its gang."""
+        with_gang = Difference.GANG in self._differing and _gang(pod) is not None and self._may_go(pod)
+        return pod.is_going or (with_gang and any(other.is_going for other in self._gang_of(pod)))
 
     def _is_passed_over(self, pods: Sequence[Pod]) -> bool:
         """Say whether a node is no candidate: upstream takes an error about one pod for one about its node."""
@@ -107,7 +112,7 @@ class _Court:
 
     def _candidates(self, node: Node) -> Iterator[_Candidate]:
         """Yield what could be done on this node: one thing, or nothing."""
-        pods = [pod for pod in node.pods if not (pod.is_going and Difference.GOING in self._differing)]
+        pods = [pod for pod in node.pods if not (Difference.GOING in self._differing and self._goes(pod))]
         if self._is_passed_over(pods):
             return
         units = list(self._units(pods))

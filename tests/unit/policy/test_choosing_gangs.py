@@ -233,6 +233,28 @@ def test_a_gang_whose_victims_go_on_other_nodes_may_go_on():
     assert decided(a_gang_of(1, mates_nominated_to=("b",)), scene, ["a"]).best is not None
 
 
+def test_a_gang_of_which_one_goes_makes_room_on_all_its_nodes():
+    """Also while the others have not been told: a second gang must not go for the mates of the first one's preemptor."""
+    scene = a_scene(a_room("a", of_gang("a1"), cpu=1), a_room("b", of_gang("b1", is_going=True), cpu=1), full("c"))
+
+    found = decided(ONE, scene.with_gang("old"), ["a", "c"])
+
+    assert found.choices == ()
+    assert found.obstacles["a"] is Obstacle.HAS_ROOM
+
+
+def test_nor_are_they_victims_again():
+    scene = a_scene(a_room("a", of_gang("a1"), cpu=1), a_room("b", of_gang("b1", is_going=True), cpu=1)).with_gang(
+        "old"
+    )
+    built = scene.build()
+
+    refused = choosing.why_not(ONE, built.rooms["a"].tenants[0], built)
+
+    assert refused is not None
+    assert refused.ground is Ground.GOING
+
+
 def test_a_gang_that_is_going_counts_once_among_a_rounds_victims():
     going = a_room("b", *(of_gang(f"b{index}", is_going=True) for index in range(8)), cpu=1)
     scene = a_scene(full("a", 2), going).with_gang("old")

@@ -70,17 +70,6 @@ CASES = {
     "one that may not has none": Case(
         preemptor=replace(ME, can_preempt=False), want=Ground.MAY_NOT_PREEMPT, detail="can-preempt"
     ),
-    "nor one whose last victims are going where it is to run": Case(
-        preemptor=replace(ME, nominated_node="n"),
-        tenant=low(is_going=True),
-        want=Ground.UNFINISHED,
-        detail="still going",
-    ),
-    "victims that have gone are no bar": Case(preemptor=replace(ME, nominated_node="n"), want=None),
-    "nor is a node that is no longer there": Case(preemptor=replace(ME, nominated_node="gone"), want=None),
-    "nor a pod that goes of its own accord, and is none of its victims": Case(
-        preemptor=replace(ME, nominated_node="n"), tenant=low(is_going=True, defence=1000), want=Ground.PRIORITY
-    ),
     "an equal priority is not lower": Case(
         tenant=low(defence=1000),
         want=Ground.PRIORITY,
@@ -152,6 +141,27 @@ def test_who_may_be_a_victim(case: Case):
 
     assert (found and found.ground) == case.want
     assert found is None or case.detail in found.detail
+
+
+ROUNDS = {
+    "its last victims are still going": (low(is_going=True), "n", Ground.UNFINISHED),
+    "they have gone": (LOW, "n", None),
+    "the node is no longer there": (LOW, "gone", None),
+    "who goes is none of its victims": (low(is_going=True, defence=1000), "n", None),
+}
+
+
+@pytest.mark.parametrize(("tenant", "node", "want"), ROUNDS.values(), ids=ROUNDS.keys())
+def test_no_second_round_begins_before_the_first_is_over(tenant: Tenant, node: str, want: Ground | None):
+    room = a_room("n", tenant, a_tenant("other"), cpu=1)
+
+    assert choosing.decide(replace(ME, nominated_node=node), a_scene(room).build(), ["n"]).ground == want
+
+
+def test_who_is_of_the_round_that_is_under_way_may_go_on():
+    room = a_room("n", low(is_going=True), a_tenant("fellow"), cpu=1)
+
+    assert choosing.why_not(replace(ME, nominated_node="n"), room.tenants[1], a_scene(room).build()) is None
 
 
 def test_a_service_on_a_node_that_nobody_sees_is_at_home():

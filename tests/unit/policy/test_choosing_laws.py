@@ -9,7 +9,7 @@ from hypothesis import Phase, assume, find, given, settings
 from hypothesis import strategies as st
 
 from reprieve_policy import choosing
-from reprieve_policy.choosing import Choice, Decision, Obstacle
+from reprieve_policy.choosing import Choice, Decision, Ground, Obstacle
 from reprieve_policy.choosing.deciding import worth_hours
 from reprieve_policy.choosing.scene import Budget, Group, GroupKey, Guest, Preemptor, Room, Scene, Tenant
 from reprieve_policy.cost import Stake
@@ -96,9 +96,15 @@ def fits(room: Room, staying: Iterable[Tenant], guests: Iterable[Guest]) -> bool
     return used <= room.allocatable["cpu"]
 
 
-def staying(room: Room, gone: Iterable[Tenant]) -> list[Tenant]:
+def staying(preemptor: Preemptor, scene: Scene, room: Room, gone: Iterable[Tenant]) -> list[Tenant]:
     uids = {tenant.uid for tenant in gone}
-    return [tenant for tenant in room.tenants if not tenant.is_going and tenant.uid not in uids]
+    return [pod for pod in room.tenants if pod.uid not in uids and not goes(preemptor, scene, pod)]
+
+
+def goes(preemptor: Preemptor, scene: Scene, pod: Tenant) -> bool:
+    """Say whether the pod goes anyway, by itself or with its gang."""
+    refused = choosing.why_not(preemptor, pod, scene)
+    return pod.is_going or (refused is not None and refused.ground is Ground.GOING)
 
 
 def placements(guests: tuple[Guest, ...], names: list[str]) -> Iterator[dict[str, list[Guest]]]:
@@ -112,7 +118,7 @@ def placements(guests: tuple[Guest, ...], names: list[str]) -> Iterator[dict[str
 
 
 def can_place(preemptor: Preemptor, scene: Scene, node: str, gone: list[Tenant]) -> bool:
-    left = {name: staying(room, gone) for name, room in scene.rooms.items()}
+    left = {name: staying(preemptor, scene, room, gone) for name, room in scene.rooms.items()}
     return any(
         all(
             fits(scene.rooms[name], left[name], guests)
@@ -179,7 +185,7 @@ def unit_of(pod: Tenant, scene: Scene) -> object:
 
 @given(preemptors(), scenes())
 def test_where_waiting_is_enough_nobody_goes(preemptor: Preemptor, scene: Scene):
-    waits = any(fits(room, staying(room, ()), [preemptor.guest]) for room in scene.rooms.values())
+    waits = any(fits(room, staying(preemptor, scene, room, ()), [preemptor.guest]) for room in scene.rooms.values())
     found = decided(preemptor, scene)
 
     assert (Obstacle.HAS_ROOM in found.obstacles.values()) == waits
@@ -230,7 +236,7 @@ def test_a_single_pod_finds_victims_wherever_any_would_do(preemptor: Preemptor, 
     for name, room in free.rooms.items():
         possible = [pod for pod in room.tenants if choosing.why_not(alone, pod, free) is None]
         sets = (gone for size in range(1, len(possible) + 1) for gone in combinations(possible, size))
-        assert (name in chosen) == any(fits(room, staying(room, gone), [alone.guest]) for gone in sets)
+        assert (name in chosen) == any(fits(room, staying(alone, free, room, gone), [alone.guest]) for gone in sets)
 
 
 ABOUT: dict[str, Callable[[Choice], bool]] = {
