@@ -28,6 +28,10 @@ $(VENV)/.installed: pyproject.toml
 binaries: setup ## build the control plane, and the node's programs where this machine can carry one (once, some 12 minutes)
 	@$(BIN)/python hack/cluster build
 
+.PHONY: upstream
+upstream: setup ## build the upstream scheduler that tests compare with (once, some 3 to 5 minutes)
+	@$(BIN)/python hack/cluster build --what scheduler-plugins
+
 .PHONY: demo
 demo: setup ## boot a real cluster, install Reprieve and show the main job (KUBECONFIG=… uses that cluster after asking)
 	@$(BIN)/python -m mainjob $(if $(filter command,$(origin KUBECONFIG)),--kubeconfig "$(KUBECONFIG)")
@@ -37,7 +41,7 @@ demo-down: setup ## remove what `make demo` left running
 	@$(BIN)/python -m mainjob --down
 
 .PHONY: test
-test: setup binaries check ## run every check and test: unit, contract, integration, cluster, differential
+test: setup binaries upstream check ## run every check and test: unit, contract, integration, cluster, differential
 	@$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/cluster tests/differential
 	@$(BIN)/coverage report
 
@@ -46,8 +50,12 @@ test-fast: setup ## the tests that need no cluster: unit, contract, integration 
 	@$(BIN)/pytest tests/unit tests/contract tests/integration
 
 .PHONY: test-cluster
-test-cluster: setup binaries ## the tests on a real control plane and, where it can run, a real node
+test-cluster: setup binaries upstream ## the tests on a real control plane and, where it can run, a real node
 	@$(BIN)/pytest tests/cluster tests/differential
+
+.PHONY: test-differential
+test-differential: setup binaries upstream ## the same scenes through upstream's own engines and through ours (SCENES=3000 SEED=7)
+	@$(if $(SCENES),REPRIEVE_SCENES=$(SCENES)) $(if $(SEED),REPRIEVE_SEED=$(SEED)) $(BIN)/pytest tests/differential
 
 .PHONY: test-chaos
 test-chaos: setup binaries ## kill -9 of all parts at every write of a victim's life, and worse (TIMES=20, ONLY=lease)

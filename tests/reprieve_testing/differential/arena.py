@@ -26,18 +26,23 @@ from .scene import Outcome, PriorityClass, Scene
 
 Json = Any
 
-PROGRAMS = {UPSTREAM: "kube-scheduler-plugins", REPRIEVE: "kube-scheduler"}
+_PROGRAMS = {UPSTREAM: "kube-scheduler-plugins", REPRIEVE: "kube-scheduler"}
 _NOT_NEEDED = ("kwok", "kube-scheduler", "kube-controller-manager")
 """They would write what the scenes say: a node's health, a pod's start, what a budget allows."""
 _USER = "system:kube-scheduler"
-_PROFILES: dict[Side, Json] = {
-    UPSTREAM: {
-        "plugins": {
-            "postFilter": {"enabled": [{"name": "PreemptionToleration"}], "disabled": [{"name": "DefaultPreemption"}]}
+_UPSTREAM: Json = {
+    "profiles": [
+        {
+            "plugins": {
+                "postFilter": {
+                    "enabled": [{"name": "PreemptionToleration"}],
+                    "disabled": [{"name": "DefaultPreemption"}],
+                }
+            }
         }
-    },
-    REPRIEVE: {},
+    ]
 }
+"""Its configuration, as upstream documents it."""
 _COUNT = re.compile(r"preempting (\d+) victims")
 """In the condition that 1.37 gives a preemptor: its victims are deleted meanwhile. Before 1.37 they have been deleted by then."""
 _QUIET_SECONDS = 1.0
@@ -75,10 +80,19 @@ class Arena:
             gone = [name for name, named in self._priority_classes().items() if named.is_gone]
             await hands.each(gone, lambda name: hands.delete(f"{_PRIORITY_CLASSES}/{name}"))
 
-    async def run(self, extenders: Sequence[Json], *, seconds: float) -> dict[tuple[str, str], Outcome]:
-        """Start both schedulers and return what each makes of each scene, by the scene's and the side's name."""
+    async def run(self, stock: Json, *, seconds: float) -> dict[tuple[str, str], Outcome]:
+        """Start both schedulers and return what each makes of each scene, by the scene's and the side's name.
+
+        `stock` is the configuration of the stock one.
+        """
+        programs = build.ensure(list(_PROGRAMS.values()), Progress())
         async with asyncio.timeout(seconds), Hands.reaching(self._cluster) as hands:
-            said = await self._watch(hands, lambda: self._start({UPSTREAM: (), REPRIEVE: extenders}))
+
+            def start() -> None:
+                for side, config in ((UPSTREAM, _UPSTREAM), (REPRIEVE, stock)):
+                    self._start(side, programs[_PROGRAMS[side]], config)
+
+            said = await self._watch(hands, start)
         return {
             (scene.name, side.name): _outcome(said[place], scene, side) for place, (scene, side) in self._places.items()
         }
@@ -100,23 +114,20 @@ class Arena:
     def _priority_classes(self) -> dict[str, PriorityClass]:
         return {name: named for scene, _ in self._places.values() for name, named in scene.priority_classes().items()}
 
-    def _start(self, extenders: dict[Side, Sequence[Json]]) -> None:
-        kubeconfig = self._cluster.write_kubeconfig(_USER)
-        programs = build.ensure(list(PROGRAMS.values()), Progress())
-        for side in SIDES:
-            config = {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                # Not 50 calls a second, the default: 500 preemptors at once would wait in line for them.
-                "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 2000, "burst": 4000},
-                "leaderElection": {"leaderElect": False},
-                "profiles": [{"schedulerName": side.scheduler_name, **_PROFILES[side]}],
-                "extenders": list(extenders[side]),
-            }
-            file = self._cluster.home / "conf" / f"{side.scheduler_name}.json"
-            write_private(file, json.dumps(config))
-            command: list[str | Path] = [programs[PROGRAMS[side]], f"--config={file}", "--secure-port=0"]
-            self._cluster.processes.start(side.scheduler_name, command)
+    def _start(self, side: Side, program: Path, config: Json) -> None:
+        """Start a scheduler for this side's pods."""
+        complete = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            # Not 50 calls a second, the default: 500 preemptors at once would wait in line for them.
+            "clientConnection": {"kubeconfig": str(self._cluster.write_kubeconfig(_USER)), "qps": 2000, "burst": 4000},
+            "leaderElection": {"leaderElect": False},
+            **config,
+            "profiles": [profile | {"schedulerName": side.scheduler_name} for profile in config["profiles"]],
+        }
+        file = self._cluster.home / "conf" / f"{side.scheduler_name}.json"
+        write_private(file, json.dumps(complete))
+        self._cluster.processes.start(side.scheduler_name, [program, f"--config={file}", "--secure-port=0"])
 
     async def _watch(self, hands: Hands, start: Callable[[], None]) -> dict[str, Said]:
         """Return, by place, what has been decided once all is."""

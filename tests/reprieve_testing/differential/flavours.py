@@ -42,6 +42,12 @@ def _labelled(key: str, *values: str | None) -> _Change:
     return change
 
 
+def _in_gangs(random: Random, pod: Pod, scene: Scene) -> Pod:
+    # Scenes share their Namespaces: each has gangs of its own.
+    value = random.choice((None, "a", "a", "b"))
+    return pod if value is None else replace(pod, labels={**pod.labels, GANG: f"{scene.name}-{value}"})
+
+
 def _defended(random: Random, pod: Pod, scene: Scene) -> Pod:
     mine = scene.preemptor.priority
     if pod.name == scene.preemptor.name or random.random() < 0.5:
@@ -70,6 +76,6 @@ _FLAVOURS: Mapping[Difference, Callable[[Random, Scene], Scene]] = {
     Difference.PREEMPTIBLE: _sprinkled(_labelled(PREEMPTIBLE, None, "false", "true", "False")),
     Difference.CAN_PREEMPT: _sprinkled(_labelled(CAN_PREEMPT, None, "false", "true", "no")),
     Difference.DEFENCE: _sprinkled(_defended),
-    Difference.GANG: _sprinkled(_labelled(GANG, None, "a", "a", "b")),
+    Difference.GANG: _sprinkled(_in_gangs),
     Difference.COST: _alike,
 }

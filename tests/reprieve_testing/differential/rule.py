@@ -7,6 +7,7 @@ through the schedulers too, and all must agree. Nothing of Reprieve's is importe
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from . import exemption
 from .difference import Difference
@@ -23,6 +24,12 @@ _LOWEST = -(1 << 31)
 def decide(scene: Scene, differing: frozenset[Difference] = UPSTREAM) -> Outcome:
     """Return what becomes of the scene by upstream's rule, with these differences."""
     return _Court(scene, differing).decide()
+
+
+def explain(scene: Scene, outcome: Outcome) -> frozenset[Difference] | None:
+    """Return the fewest differences by which upstream's rule comes to this outcome; `None`: none of them explain it."""
+    sets = (frozenset(some) for count in range(len(Difference) + 1) for some in combinations(Difference, count))
+    return next((some for some in sets if decide(scene, some) == outcome), None)
 
 
 def has_room(scene: Scene) -> bool:

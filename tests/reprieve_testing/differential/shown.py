@@ -67,9 +67,7 @@ SHOWN: Mapping[Difference, Shown] = {
         _outcome("a"),
         _outcome("b", node="n1"),
     ),
-    Difference.CLASS: Shown(
-        _scene(Difference.CLASS, (_pod("a", 1000, labels={CLASS: "5"}), _pod("b", 2000))), _outcome("a"), _outcome("b")
-    ),
+    Difference.CLASS: Shown(_scene(Difference.CLASS, (_pod("a", 1000, labels={CLASS: "5"}),)), _outcome("a"), NOTHING),
     Difference.PREEMPTIBLE: Shown(
         _scene(Difference.PREEMPTIBLE, (_pod("a", 1000, labels={PREEMPTIBLE: "false"}), _pod("b", 2000))),
         _outcome("a"),
