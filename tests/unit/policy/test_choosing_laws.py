@@ -14,6 +14,7 @@ from reprieve_policy.choosing.deciding import worth_hours
 from reprieve_policy.choosing.scene import Budget, Group, GroupKey, Guest, Preemptor, Room, Scene, Tenant
 from reprieve_policy.cost import Stake
 from reprieve_policy.disruption import Mode
+from reprieve_policy.quantity import NANOS
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing.builders import NOW, after
 from reprieve_testing.scenes import a_budget, a_guest, a_preemptor, a_room, a_tenant
@@ -30,8 +31,8 @@ def tenants(draw: st.DrawFn, uid: str) -> Tenant:
         uid,
         priority=draw(st.sampled_from([0, 5, 5, 2000])),
         cpu=draw(st.integers(0, 3)),
-        is_going=draw(st.sampled_from([False, False, False, True])),
-        group=draw(st.sampled_from([None, None, *GANGS, MINE])),
+        is_going=draw(st.sampled_from([False] * 11 + [True])),
+        group=draw(st.sampled_from([None, None, *GANGS[:2], *GANGS, MINE])),
         labels={"app": draw(st.sampled_from("ab"))},
         is_non_preemptible=draw(st.sampled_from([False] * 9 + [True])),
         preemption_class=draw(st.integers(1, 6)) if speaks else 4,
@@ -46,7 +47,9 @@ def rooms(draw: st.DrawFn, name: str) -> Room:
     pods = [draw(tenants(f"{name}-{index}")) for index in range(draw(st.integers(0, 5)))]
     nominees = [a_guest("nominee", priority=2000, cpu=1)] if draw(st.integers(0, 5)) == 0 else []
     cordoned = draw(st.integers(0, 9)) == 0
-    return a_room(name, *pods, cpu=draw(st.integers(1, 8)), is_unschedulable=cordoned, nominees=nominees)
+    full = sum(pod.amounts["cpu"] for pod in pods) / NANOS or 1
+    cpu = full if draw(st.booleans()) else draw(st.integers(1, 8))
+    return a_room(name, *pods, cpu=cpu, is_unschedulable=cordoned, nominees=nominees)
 
 
 @st.composite
@@ -58,10 +61,10 @@ def scenes(draw: st.DrawFn) -> Scene:
         members = tuple(tenant for tenant in everybody if tenant.group == key)
         mode, minimum = draw(st.sampled_from([(Mode.ALL, 0), (Mode.SINGLE, 0), (Mode.SINGLE, 2)]))
         groups[key] = Group(key=key, mode=mode, min_available=minimum, members=members)
-    allowed = draw(st.none() | st.integers(0, 2))
+    allowed = draw(st.sampled_from([None, 0, 1]))
     budgets: dict[str, list[Budget]] = {} if allowed is None else {"team": [a_budget("a", allowed=allowed)]}
     policy = PolicySettings(
-        max_victims=draw(st.integers(1, 4)), preemptor_worth_seconds=draw(st.none() | st.integers(1, 20))
+        max_victims=draw(st.integers(1, 9)), preemptor_worth_seconds=draw(st.sampled_from([None, None, 5, 20]))
     )
     return Scene(now=NOW, rooms={room.name: room for room in found}, budgets=budgets, groups=groups, settings=policy)
 
@@ -70,7 +73,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 def preemptors(draw: st.DrawFn) -> Preemptor:
     sizes = draw(st.lists(st.integers(1, 3), max_size=2))
     rest = tuple(a_guest(f"mate-{index}", cpu=cpu) for index, cpu in enumerate(sizes))
-    in_gang = draw(st.booleans())
+    in_gang = draw(st.sampled_from([True, True, False]))
     return a_preemptor(
         cpu=draw(st.integers(1, 4)),
         group=MINE if in_gang else None,
