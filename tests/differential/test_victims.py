@@ -52,8 +52,11 @@ def run() -> Iterator[Run]:
         with extender.running(handle) as ours:
             before = ours.calls()
             found = asyncio.run(arena.run(ours.configuration, seconds=SECONDS))
-            sides = ({scene.name: found[scene.name, side.name] for scene in SCENES} for side in (UPSTREAM, REPRIEVE))
-            yield Run(*sides, ours.calls() - before)
+            yield Run(
+                {scene.name: found[scene.name, UPSTREAM.name] for scene in SCENES},
+                {scene.name: rule.with_gangs(scene, found[scene.name, REPRIEVE.name]) for scene in SCENES},
+                ours.calls() - before,
+            )
     finally:
         handle.down()
 

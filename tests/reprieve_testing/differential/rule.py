@@ -6,7 +6,7 @@ through the schedulers too, and all must agree. Nothing of Reprieve's is importe
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from . import exemption
@@ -30,6 +30,16 @@ def explain(scene: Scene, outcome: Outcome) -> frozenset[Difference] | None:
     """Return the fewest differences by which upstream's rule comes to this outcome; `None`: none of them explain it."""
     sets = (frozenset(some) for count in range(len(Difference) + 1) for some in combinations(Difference, count))
     return next((some for some in sets if decide(scene, some) == outcome), None)
+
+
+def with_gangs(scene: Scene, outcome: Outcome) -> Outcome:
+    """Return what a scheduler has done with what the operator does next: of a gang, the scheduler is given one pod.
+
+    The others that are told are those on the node.
+    """
+    here = [pod for node in scene.nodes if node.name == outcome.node for pod in node.pods if not pod.is_going]
+    gangs = {_gang(pod) for pod in here if pod.name in outcome.victims} - {None}
+    return replace(outcome, victims=outcome.victims | {pod.name for pod in here if _gang(pod) in gangs})
 
 
 def has_room(scene: Scene) -> bool:
