@@ -13,11 +13,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from msgspec import Raw
+
 from bench import stub_api
 from reprieve_policy import gang
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.objects import Resource, annotations_of, pod_views
-from reprieve_runtime.api import JSON, Api, ApiError, Params, WatchEvent
+from reprieve_runtime.api import JSON, Api, ApiError, Params
+from reprieve_runtime.stored import Named, WatchEvent
 from reprieve_webhooks import handlers, review
 from reprieve_webhooks.cache import ClusterFacts
 from reprieve_webhooks.review import Malformed, Request
@@ -78,14 +81,14 @@ class _InProcessApi(Api):
 
     async def watch(
         self,
-        path: str,
+        path: str,  # noqa: ARG002
         decode_as: type[T],
         *,
         resource_version: str,  # noqa: ARG002 - nothing ever changes
         params: Params | None = None,  # noqa: ARG002
     ) -> AsyncIterator[WatchEvent[T]]:
         await asyncio.Event().wait()
-        yield WatchEvent("BOOKMARK", decode_as(), path)
+        yield WatchEvent(decode_as, "BOOKMARK", Named(), Raw(b"{}"))
 
 
 class Oracle:

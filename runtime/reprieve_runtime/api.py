@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -19,8 +19,10 @@ from reprieve_policy.objects import ObjectMeta
 
 from .api_error import ApiError as ApiError  # noqa: PLC0414 - whoever calls finds both here
 from .api_error import Status, refusal
+from .deep import decode
 from .login import connection_configuration
 from .server_time import ServerTime
+from .stored import OnUnreadable, WatchEvent, log_unreadable, read_event, read_items
 
 T = TypeVar("T")
 
@@ -41,33 +43,9 @@ _LINE_BYTES = 16 * 1024 * 1024
 Params = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
-    """One event of a watch: ADDED, MODIFIED, DELETED or BOOKMARK."""
-
-    type: str
-    object: T
-    resource_version: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ListMeta:
-    resourceVersion: str = ""  # noqa: N815 - the API's own name
-
-
 class _Page(msgspec.Struct):
     metadata: dict[str, Any]
     items: msgspec.Raw = msgspec.Raw(b"[]")
-
-
-class _RawEvent(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Versioned:
-    metadata: _ListMeta = field(default_factory=_ListMeta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +98,15 @@ class Api:
 
     async def get(self, path: str, decode_as: type[T], *, params: Params | None = None) -> T:
         """Read one object."""
-        return msgspec.json.decode(await self.request("GET", path, params=params), type=decode_as)
+        return decode(await self.request("GET", path, params=params), decode_as)
 
     async def post(self, path: str, body: object, decode_as: type[T], *, params: Params | None = None) -> T:
         """Create one object."""
-        return msgspec.json.decode(await self.request("POST", path, params=params, body=body), type=decode_as)
+        return decode(await self.request("POST", path, params=params, body=body), decode_as)
 
     async def put(self, path: str, body: object, decode_as: type[T]) -> T:
         """Replace one object."""
-        return msgspec.json.decode(await self.request("PUT", path, body=body), type=decode_as)
+        return decode(await self.request("PUT", path, body=body), decode_as)
 
     async def patch(
         self,
@@ -142,7 +120,7 @@ class Api:
     ) -> T:
         """Change one object; `accept` may ask for less than all of it back."""
         text = await self.request("PATCH", path, params=params, body=body, content_type=content_type, accept=accept)
-        return msgspec.json.decode(text, type=decode_as)
+        return decode(text, decode_as)
 
     async def delete(self, path: str, body: object) -> None:
         """Delete one object; `body` is the DeleteOptions."""
@@ -155,7 +133,7 @@ class Api:
         comes as 201.
         """
         text = await self.request("POST", path, body=body)
-        status = msgspec.json.decode(text, type=Status)
+        status = decode(text, Status)
         if status.status == "Failure":
             raise refusal(status, status.code)
 
@@ -167,16 +145,16 @@ class Api:
         params: Params | None = None,
         metadata_only: bool = False,
         limit: int = 500,
+        on_unreadable: OnUnreadable = log_unreadable,
     ) -> AsyncIterator[tuple[list[T], str]]:
-        """Yield a collection in pages, each with the resourceVersion to watch from."""
+        """Yield a collection in pages, each with the resourceVersion to watch from; what cannot be read is not in them."""
         accept = f"{_METADATA_ONLY_LIST},{JSON}" if metadata_only else JSON
         asked = {**(params or {}), "limit": str(limit)}
         while True:
             text = await self.request("GET", path, params=asked, accept=accept, timeout_seconds=60.0)
-            page = msgspec.json.decode(text, type=_Page)
-            # An empty list of metadata comes as `null`.
-            items = msgspec.json.decode(page.items, type=list[decode_as] | None)  # type: ignore[valid-type]
-            yield items or [], str(page.metadata.get("resourceVersion", ""))
+            page = decode(text, _Page)
+            items = read_items(page.items, decode_as, on_unreadable)
+            yield items, str(page.metadata.get("resourceVersion", ""))
             following = page.metadata.get("continue")
             if not following:
                 return
@@ -194,14 +172,15 @@ class Api:
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
         try:
-            response = await self._send(
-                "GET", path, asked, None, JSON, accept=JSON, timeout_seconds=_WATCH_SECONDS + 30
-            )
+            async with asyncio.timeout(_SILENCE_SECONDS):
+                response = await self._send(
+                    "GET", path, asked, None, JSON, accept=JSON, timeout_seconds=_WATCH_SECONDS + 30
+                )
             async with response:
                 if response.status >= 400:
                     raise _error(response, await response.read())
                 async for line in _lines(response):
-                    yield _event(line, decode_as)
+                    yield read_event(line, decode_as)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
 
@@ -276,18 +255,9 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
                 yield line
 
 
-def _event(line: bytes, decode_as: type[T]) -> WatchEvent[T]:
-    event = msgspec.json.decode(line, type=_RawEvent)
-    if event.type == "ERROR":
-        status = msgspec.json.decode(event.object, type=Status)
-        raise ApiError(status.code, status.reason, status.message)
-    versioned = msgspec.json.decode(event.object, type=_Versioned)
-    return WatchEvent(event.type, msgspec.json.decode(event.object, type=decode_as), versioned.metadata.resourceVersion)
-
-
 def _error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
     try:
-        status = msgspec.json.decode(text, type=Status)
+        status = decode(text, Status)
     except msgspec.MsgspecError:
         status = Status(reason=response.reason or "", message=text[:200].decode("utf-8", "replace"))
     retry_after = response.headers.get("Retry-After", "")

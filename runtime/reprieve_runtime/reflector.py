@@ -6,7 +6,6 @@ It outlives the API server: what was known stays readable while it is away, and 
 import asyncio
 import logging
 import math
-import random
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, Protocol, TypeVar
@@ -16,11 +15,14 @@ import msgspec
 from reprieve_policy.objects import ObjectMeta
 
 from .api import Api, ApiError, Params
+from .backoff import Backoff
+from .stored import Key as Key  # noqa: PLC0414 - whoever is told of one finds it here
+from .stored import WatchEvent, log_unreadable
 
 _log = logging.getLogger(__name__)
 
-_FIRST_RETRY_SECONDS = 0.2
-_LAST_RETRY_SECONDS = 15.0
+_SHORT_SECONDS = 1.0
+"""A watch that ends sooner was none."""
 _GONE = 410
 _NOT_FOUND = 404
 _PAGE = 20
@@ -37,7 +39,6 @@ class HasMetadata(Protocol):
 
 K = TypeVar("K", bound=HasMetadata)
 V = TypeVar("V")
-Key = tuple[str, str]
 
 
 class Reflector(Generic[K, V]):
@@ -73,7 +74,12 @@ class Reflector(Generic[K, V]):
         """How the API server said last that the collection is not served."""
         self._synced = asyncio.Event()
         self._items: dict[Key, V] = {}
-        self._heard_at = -math.inf
+        self._unreadable: dict[Key, str] = {}
+        self._halfway: set[Key] = set()
+        """Told to `keep` by lists that failed before their end. Without this, `forget` would not hear that they are gone."""
+        self._version = ""
+        self._backoff = Backoff()
+        self._heard_at = self._answered_at = -math.inf
 
     @property
     def items(self) -> Mapping[Key, V]:
@@ -98,6 +104,16 @@ class Reflector(Generic[K, V]):
         """
         return time.monotonic() - self._heard_at
 
+    @property
+    def silent_seconds(self) -> float:
+        """Since the API server last answered, if only with a refusal: where it does not, it may be this process's fault."""
+        return time.monotonic() - self._answered_at
+
+    @property
+    def unreadable(self) -> int:
+        """How many objects cannot be read now: what was known of them holds."""
+        return len(self._unreadable)
+
     async def wait_synced(self, timeout_seconds: float) -> None:
         """Wait for the first complete list; raises `TimeoutError`."""
         async with asyncio.timeout(timeout_seconds):
@@ -105,65 +121,107 @@ class Reflector(Generic[K, V]):
 
     async def run(self) -> None:
         """Keep the collection until cancelled."""
-        delay = _FIRST_RETRY_SECONDS
-        version = ""
+        self._answered_at = time.monotonic()
         while True:
             try:
-                if not version:
-                    version = await self._list()
-                    delay = _FIRST_RETRY_SECONDS
-                version = await self._follow(version)
+                if not self._version:
+                    await self._list()
+                pause = await self._follow()
             except ApiError as error:
-                # 410 is the server's word for "too old, list again"; so is any watch that it refuses.
-                version = "" if error.status else version
-                if error.status in self._absent and self._absent_retry_seconds is not None:
-                    self.absent_as = error.status
-                    self._hold({})
-                    await asyncio.sleep(self._absent_retry_seconds)
-                    continue
-                if error.status != _GONE:
-                    _log.warning("watch interrupted", extra={"path": self._path, "error": str(error)})
+                pause = self._recover(error)
             except msgspec.MsgspecError as error:
-                version = ""
-                _log.warning("unreadable object", extra={"path": self._path, "error": str(error)})
-            else:
-                delay = _FIRST_RETRY_SECONDS
-                continue
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
-            delay = min(delay * 2, _LAST_RETRY_SECONDS)
+                # No object, but the answer itself.
+                pause = self._recover(ApiError(0, "Unreadable", str(error)))
+            await asyncio.sleep(pause)
 
-    async def _list(self) -> str:
+    def _recover(self, error: ApiError) -> float:
+        """Return the seconds until the next try."""
+        if error.status:
+            self._answered_at = time.monotonic()
+        if self._backoff.must_list(error):
+            self._version = ""
+        if error.status in self._absent and self._absent_retry_seconds is not None:
+            self.absent_as, self._version = error.status, ""
+            self._hold({}, {})
+            return self._absent_retry_seconds
+        if error.status != _GONE:
+            _log.warning("watch interrupted", extra={"path": self._path, "error": str(error)})
+        return self._backoff.pause(error.retry_after_seconds or 0)
+
+    async def _list(self) -> None:
         fresh: dict[Key, V] = {}
+        unreadable: dict[Key, str] = {}
         version = ""
-        pages = self._api.pages(self._path, self._decode_as, params=self._params, limit=self._page)
-        async for items, page_version in pages:
-            version = page_version
-            fresh.update((_key(item), self._keep(item)) for item in items)
+        pages = self._api.pages(
+            self._path,
+            self._decode_as,
+            params=self._params,
+            limit=self._page,
+            on_unreadable=lambda key, error: self._pass_over(key, error, unreadable),
+        )
+        try:
+            async for items, page_version in pages:
+                version = page_version
+                self._answered_at = time.monotonic()
+                fresh.update((_key(item), self._keep(item)) for item in items)
+        except (ApiError, msgspec.MsgspecError):
+            self._halfway |= fresh.keys()
+            raise
+        fresh.update((key, self._items[key]) for key in unreadable if key in self._items)
         self.absent_as = None
-        self._hold(fresh)
-        return version
+        self._hold(fresh, unreadable)
+        self._version = version
+        self._backoff.reset()
 
-    def _hold(self, fresh: dict[Key, V]) -> None:
-        gone = self._items.keys() - fresh.keys()
-        self._items = fresh
+    def _hold(self, fresh: dict[Key, V], unreadable: dict[Key, str]) -> None:
+        gone = (self._items.keys() | self._halfway) - fresh.keys()
+        self._items, self._unreadable = fresh, unreadable
+        self._halfway.clear()
         for key in gone:
             self._forget(key)
-        self._heard_at = time.monotonic()
+        self._heard()
         self._synced.set()
 
-    async def _follow(self, version: str) -> str:
-        events = self._api.watch(self._path, self._decode_as, resource_version=version, params=self._params)
+    async def _follow(self) -> float:
+        """Follow the changes until the watch ends; return the seconds until the next may begin."""
+        began_at = time.monotonic()
+        events = self._api.watch(self._path, self._decode_as, resource_version=self._version, params=self._params)
         async for event in events:
-            version = event.resource_version or version
-            self._heard_at = time.monotonic()
-            if event.type == "DELETED":
-                self._items.pop(_key(event.object), None)
-                self._forget(_key(event.object))
-            elif event.type != "BOOKMARK":
-                self._items[_key(event.object)] = self._keep(event.object)
-        return version
+            self._take(event)
+            self._version = event.named.metadata.resourceVersion or self._version
+            self._heard()
+            self._backoff.reset()
+        # Without this, one that ends at once each time, as behind a proxy that allows none, would be begun without end.
+        return 0.0 if time.monotonic() - began_at > _SHORT_SECONDS else self._backoff.pause()
+
+    def _take(self, event: WatchEvent[K]) -> None:
+        if event.type == "BOOKMARK":
+            return
+        key = event.named.key
+        if event.type == "DELETED":
+            self._unreadable.pop(key, None)
+            if key in self._items:
+                del self._items[key]
+                self._forget(key)
+            return
+        try:
+            item = event.object
+        except msgspec.MsgspecError as error:
+            self._pass_over(key, error, self._unreadable)
+            return
+        self._unreadable.pop(key, None)
+        self._items[key] = self._keep(item)
+
+    def _pass_over(self, key: Key, error: msgspec.MsgspecError, unreadable: dict[Key, str]) -> None:
+        """Note an object that cannot be read, and say so once; what was known of it holds."""
+        unreadable[key] = str(error)
+        if self._unreadable.get(key) != str(error):
+            log_unreadable(key, error)
+
+    def _heard(self) -> None:
+        self._heard_at = self._answered_at = time.monotonic()
 
 
-def _key(item: HasMetadata) -> tuple[str, str]:
+def _key(item: HasMetadata) -> Key:
     metadata: Any = item.metadata
     return metadata.namespace or "", metadata.name or ""

@@ -92,7 +92,7 @@ class Running:
         self.show(*pods)
 
     def patches(self, name: str) -> int:
-        return self.stub.calls[f"{TEAM}/{name}"]
+        return sum(path == f"{TEAM}/{name}" for path, _ in self.stub.patches)
 
     until = staticmethod(until)
 

@@ -42,6 +42,10 @@ class StubApi:
     refuses: dict[str, int] = field(default_factory=dict)
     """The status with which a patch of a path is refused."""
     is_failing: bool = False
+    watches_refused: list[tuple[int, str]] = field(default_factory=list)
+    """The status, and its cause, with which each of the next watches is refused; 0 hangs up."""
+    watched_from: list[str] = field(default_factory=list)
+    """The resourceVersion of each watch."""
     exec: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None = None
     """What answers `pods/exec`."""
     _watches: dict[asyncio.Queue[bytes | None], str] = field(default_factory=dict)
@@ -59,7 +63,8 @@ class StubApi:
             return web.json_response({"code": code, "reason": reason, "message": "not for you"}, status=code)
         if "watch" in request.query:
             self.calls[f"{path}?watch"] += 1
-            return await self._watch(request)
+            self.watched_from.append(request.query["resourceVersion"])
+            return self._refuse_watch(request) if self.watches_refused else await self._watch(request)
         self.calls[path] += 1
         if self.is_failing:
             return web.json_response({"code": 500, "reason": "InternalError", "message": "failing"}, status=500)
@@ -101,6 +106,14 @@ class StubApi:
     def end_watches(self) -> None:
         for watch in self._watches:
             watch.put_nowait(None)
+
+    def _refuse_watch(self, request: web.BaseRequest) -> web.Response:
+        status, cause = self.watches_refused.pop(0)
+        if not status and request.transport is not None:
+            request.transport.abort()
+        details = {"causes": [{"reason": cause}] if cause else []}
+        refusal = {"code": status, "reason": "Refused", "message": "no", "details": details}
+        return web.json_response(refusal, status=status or 502)
 
     async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
