@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,15 +87,12 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
-def collections(nodes: int, pods: int) -> stub_api.Collections:
-    """Return the cluster: nodes of 8 CPUs, full, and one pod that waits for two."""
+def collections(nodes: int, pods: int, waiting: int) -> stub_api.Collections:
+    """Return the cluster: full nodes, and pods that wait for two CPUs each."""
     running = [pod(f"n{node}-p{index}", index, f"n{node}") for node in range(nodes) for index in range(pods)]
-    waiting = pod("waiting", 0, "") | {"status": {"phase": "Pending"}}
-    waiting["spec"] |= {"priorityClassName": "urgent", "priority": PRIORITIES["urgent"]}
-    waiting["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
     size = {"cpu": f"{800 * pods}m", "memory": "64Gi", "pods": "110"}
     return {
-        "/api/v1/pods": [*running, waiting],
+        "/api/v1/pods": [*running, *map(waiting_pod, range(waiting))],
         f"/api/v1/pods?{WAITING}": [],
         "/api/v1/nodes": [{"metadata": {"name": f"n{node}"}, "status": {"allocatable": size}} for node in range(nodes)],
         "/api/v1/namespaces": [{"metadata": {"name": "default"}}],
@@ -104,6 +101,14 @@ def collections(nodes: int, pods: int) -> stub_api.Collections:
             for name, value in PRIORITIES.items()
         ],
     }
+
+
+def waiting_pod(number: int) -> dict[str, Any]:
+    """Return a pod that waits for two CPUs."""
+    made = pod(f"waiting-{number:04}", 0, "") | {"status": {"phase": "Pending"}}
+    made["spec"] |= {"priorityClassName": "urgent", "priority": PRIORITIES["urgent"]}
+    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    return made
 
 
 def pod(name: str, index: int, node: str) -> dict[str, Any]:
@@ -134,18 +139,18 @@ def pod(name: str, index: int, node: str) -> dict[str, Any]:
 
 def call(cluster: stub_api.Collections, pods: int, *, whole: bool) -> bytes:
     """Return what kube-scheduler would send: of each node, the three that it would take itself."""
-    *running, waiting = cluster["/api/v1/pods"]
+    running = [found for found in cluster["/api/v1/pods"] if found["spec"]["nodeName"]]
     by_node = {}
     for first in range(0, len(running), pods):
         lowest = sorted(running[first : first + pods], key=lambda found: found["spec"]["priority"])[:PROPOSED]
         victims = lowest if whole else [{"UID": found["metadata"]["uid"]} for found in lowest]
         by_node[lowest[0]["spec"]["nodeName"]] = {"Pods": victims, "NumPDBViolations": 0}
     way = "NodeNameToVictims" if whole else "NodeNameToMetaVictims"
-    return json.dumps({"Pod": waiting, way: by_node}, separators=(",", ":")).encode()
+    return json.dumps({"Pod": waiting_pod(0), way: by_node}, separators=(",", ":")).encode()
 
 
 def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -> None:
-    cluster = collections(options.nodes, options.pods)
+    cluster = collections(options.nodes, options.pods, 2 * options.calls + 1)
     flags = ("--extender=true", f"--max-extender-bytes={MAX_BYTES}", "--extender-timeout-seconds=60")
     with stub_api.serve(cluster) as url:
         command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *flags)
@@ -155,23 +160,33 @@ def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -
             _wait_synced(server, trust, bodies["uids"])
             count, cpu = len(cluster["/api/v1/pods"]), server.cpu_seconds()
             print(f"{options.nodes:,} nodes, {count:,} pods: ready after {cpu:.1f} CPU s, {server.rss_mib():.0f} MiB")
-            results = [_turn(server, trust, name, body, options.calls) for name, body in bodies.items()]
+            # Each call is another pod's: of one that was told whom it gets, a second call says to wait.
+            preemptors = {
+                name: range(1 + turn * options.calls, 1 + (turn + 1) * options.calls) for turn, name in enumerate(ways)
+            }
+            results = [_turn(server, trust, name, bodies[name], preemptors[name]) for name in ways]
             columns = ("call", "MiB", "p50 ms", "p99 ms", "CPU ms", "others' p50 ms", "others' p99 ms")
             print(aligned([columns, *(result.cells() for result in results)]))
             print(f"{server.rss_mib():.0f} MiB afterwards; {options.calls} calls each way")
 
 
-def _turn(server: Server, trust: ssl.SSLContext, way: str, body: bytes, calls: int) -> Result:
+def _turn(server: Server, trust: ssl.SSLContext, way: str, body: bytes, preemptors: Iterable[int]) -> Result:
     seconds: list[float] = []
     before = server.cpu_seconds()
     with _probing(server, trust) as waits:
-        for _ in range(calls):
+        for number in preemptors:
+            asked = body.replace(_uid(0), _uid(number))
             begun = time.perf_counter()
-            status, answer = _post(server, trust, body)
+            status, answer = _post(server, trust, asked)
             seconds.append(time.perf_counter() - begun)
             if status != OK or len(json.loads(answer)["NodeNameToMetaVictims"]) != 1:
                 raise ClusterError(f"{way}: answered with {status}: {answer[:200]!r}")
     return Result(way, len(body) / 2**20, seconds, server.cpu_seconds() - before, waits)
+
+
+def _uid(number: int) -> bytes:
+    uid: str = waiting_pod(number)["metadata"]["uid"]
+    return uid.encode()
 
 
 def _wait_synced(server: Server, trust: ssl.SSLContext, body: bytes) -> None:
