@@ -122,6 +122,8 @@ class Reflector(Generic[K, V]):
     async def run(self) -> None:
         """Keep the collection until cancelled."""
         self._answered_at = time.monotonic()
+        # Begun anew after a fault of ours: it would meet the same event again.
+        self._version = ""
         while True:
             try:
                 if not self._version:

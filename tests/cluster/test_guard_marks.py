@@ -143,6 +143,31 @@ def test_a_tenant_with_every_verb_on_everything_writes_no_state(people: People, 
     assert refused(done, f"metadata.{part}[{key}]: {NEEDS_REPORT}"), done.output
 
 
+GANGS = {
+    "a label": ("labels", keys.POD_GROUP),
+    "an annotation": ("annotations", keys.KOORDINATOR_GANG),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("gang", GANGS)
+def test_a_marked_pod_joins_no_gang_whose_pods_one_may_not_delete(
+    people: People, pod: str, gang: str, mark: str, way: str
+) -> None:
+    """The operator may not have looked yet: the mark would reach that gang."""
+    part, key = GANGS[gang]
+    joining = metadata(part, key, "theirs")
+    assert people.writer.run("patch", "pod", pod, "--dry-run=server", "-p", joining).status == 0
+    assert people.admin.patch(pod, metadata(*MARKS[mark])).status == 0
+    done = people.writer.patch(pod, joining, way)
+    assert refused(done, f"metadata.{part}[{key}]: Forbidden: having a marked pod join a gang needs"), done.output
+    assert people.writer.patch(pod, metadata(part, "example.com/note", "x"), way).status == 0
+    done = people.deleter.patch(pod, joining, way)
+    assert done.status == 0, done.output
+    assert people.writer.patch(pod, metadata(part, key, None), way).status == 0
+
+
 def test_who_may_delete_one_pod_only_may_not_mark_it_as_one_of_a_gang(people: People, pod: str) -> None:
     """A gang goes as a whole: the mark would reach pods that they may not delete, whose gang anybody may join."""
     only = rule("pods", "get patch delete") | {"resourceNames": [pod]}

@@ -61,14 +61,18 @@ def test_every_way_to_write_a_pods_metadata_is_guarded() -> None:
 
 def test_what_is_guarded_is_what_the_operator_writes_and_the_marks() -> None:
     (condition,) = spec_of("reprieve-soft-evictions")["matchConditions"]
-    assert set(manifests.keys_in(condition["expression"])) == {
-        keys.SOFT_EVICTION,
-        keys.KOORDINATOR_SOFT_EVICTION,
-        keys.EVICTION,
-        keys.EVICTION_REQUEST,
-        keys.CHECKPOINT_REQUEST,
-        keys.CLEANUP_FINALIZER,
-    }
+    written = {keys.EVICTION, keys.EVICTION_REQUEST, keys.CHECKPOINT_REQUEST, keys.CLEANUP_FINALIZER}
+    marks = {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
+    assert set(manifests.keys_in(condition["expression"])) == written | marks | gang_keys()
+
+
+def gang_keys() -> set[str]:
+    return set(manifests.keys_in(expression_of("reprieve-soft-evictions", "isInGang")))
+
+
+def test_a_marked_pod_that_joins_a_gang_is_guarded_by_every_key_of_a_gang() -> None:
+    joined = set(manifests.keys_in(expression_of("reprieve-soft-evictions", "gangsJoined")))
+    assert joined == gang_keys() | {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
 
 
 @pytest.mark.parametrize("policy", ["reprieve-soft-evictions", "reprieve-bindings", "reprieve-templates"])
