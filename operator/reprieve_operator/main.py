@@ -50,7 +50,7 @@ async def run(settings: OperatorSettings) -> None:
     lease_api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
     # Whoever leads has read the Lease: it knows what time it is before it meets its first victim.
     terms = Terms(api, lease_api, settings, Clock(now=lease_api.time.now), metrics)
-    server = Server(metrics, lambda: terms.policy.reflector.is_synced)
+    server = Server(metrics, is_ready=lambda: terms.policy.reflector.is_synced, is_healthy=lambda: terms.is_healthy)
     await server.start(settings.listen_address, settings.listen_port)
     work = [
         asyncio.create_task(terms.policy.reflector.run(), name="policy"),

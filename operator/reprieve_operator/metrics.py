@@ -6,6 +6,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from reprieve_runtime.watch_metrics import Watch, Watches
+
 _CHECKPOINT_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 900, 1800)
 """Seconds, up to the ceiling's default of 30 minutes."""
 
@@ -111,6 +113,10 @@ class Metrics:
         self.last_sweep_at = Gauge(
             "reprieve_last_sweep_timestamp_seconds", "When all pods were last looked at", registry=self.registry
         )
+
+    def show_watches(self, watches: Callable[[], Mapping[str, Watch]]) -> None:
+        """Show how old what is known of each collection may be, when asked."""
+        self.registry.register(Watches(watches))
 
     def show_victims(
         self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int], queue_age: Callable[[], float]

@@ -11,9 +11,10 @@ from .metrics import Metrics
 class Server:
     """Answers as soon as the program runs; ready once it can do its work."""
 
-    def __init__(self, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, metrics: Metrics, *, is_ready: Callable[[], bool], is_healthy: Callable[[], bool]) -> None:
         self._metrics = metrics
         self._is_ready = is_ready
+        self._is_healthy = is_healthy
         application = web.Application()
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
@@ -30,7 +31,9 @@ class Server:
         await self._runner.cleanup()
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok")
+        if self._is_healthy():
+            return web.Response(text="ok")
+        return web.Response(status=503, text="the API server answers, but not the watch of victims")
 
     async def _readyz(self, _: web.Request) -> web.Response:
         if self._is_ready():

@@ -7,6 +7,7 @@ import time
 from functools import partial
 
 from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.watch_metrics import Watch
 
 from .announce import Announcer
 from .bare_store import BareStore
@@ -41,6 +42,8 @@ _DRAIN_SECONDS = 2.0
 _POLICY_SECONDS = 10.0
 _RESWEEP_SECONDS = 10.0
 """After a sweep that failed: the API server was busy, say."""
+_LONGEST_SILENCE_SECONDS = 300.0
+"""Three watches, each given up after a minute and a half without a word."""
 _MAX_CALLS = 32
 """To the API server at once, about victims. Without a limit, those of a thousand victims would time out while they wait
 for each other, and each connection's buffers take a quarter of a megabyte."""
@@ -57,6 +60,8 @@ class Terms:
         self._keepers: Keepers | None = None
         self._gatekeeper: Gatekeeper | None = None
         self._census: GangCensus | None = None
+        self._watches: dict[str, Watch] = {}
+        self._watch: PodWatch | None = None
         self.election = Election(lease_api, settings, clock)
         self._slots = Slots(_MAX_CALLS)
         self._announcer = Announcer(api, self._slots, settings.holder, metrics, clock)
@@ -66,11 +71,21 @@ class Terms:
         metrics.leader.set_function(lambda: self.election.is_leading)
         metrics.gated_pods.set_function(lambda: self._gatekeeper.count_held() if self._gatekeeper else 0)
         metrics.diverging_gangs.set_function(lambda: self._census.count_diverging() if self._census else 0)
+        metrics.show_watches(lambda: {"policy": self.policy.reflector, **self._watches})
         metrics.show_victims(
             lambda: self._keepers.by_phase() if self._keepers else {},
             lambda: self._keepers.stuck() if self._keepers else 0,
             lambda: self._keepers.queue_age_seconds() if self._keepers else 0.0,
         )
+
+    @property
+    def is_healthy(self) -> bool:
+        """False where the API server renews our lease, by a connection of its own, and has long said nothing to the watch.
+
+        Another process may be answered. An API server that is away, or refuses, is none of a restart's business.
+        """
+        silent_seconds = 0.0 if self._watch is None else self._watch.reflector.silent_seconds
+        return silent_seconds < _LONGEST_SILENCE_SECONDS or not self.election.is_leading
 
     async def lead(self) -> None:
         """Handle victims until cancelled."""
@@ -112,7 +127,8 @@ class Terms:
         self._keepers, self._gatekeeper, self._census = keepers, gatekeeper, census
         try:
             sweeping = partial(self._sweep, sweep)
-            watch = PodWatch(self._api, partial(self._see, keepers), keepers.lose)
+            self._watch = watch = PodWatch(self._api, partial(self._see, keepers), keepers.lose)
+            self._watches = {"pods": watch.reflector, "namespaces": namespaces.reflector}
             beside_them = (self._announcer.run, sweeping, gatekeeper.run, resumer.run, requeuer.run, responder.run)
             async with beside(watch.run, *beside_them):
                 await asyncio.Event().wait()
@@ -120,7 +136,8 @@ class Terms:
             await keepers.close()
             await lines.close()
             await self._announcer.drain(_DRAIN_SECONDS)
-            self._keepers = self._gatekeeper = self._census = None
+            self._keepers = self._gatekeeper = self._census = self._watch = None
+            self._watches = {}
 
     def _make_requeuer(self, effects: Effects) -> Requeuer:
         return Requeuer(

@@ -21,13 +21,13 @@ class PodWatch:
         self._lose = lose
         self._uids: dict[Key, str] = {}
         selector = {"labelSelector": keys.SOFT_EVICTION}
-        self._reflector: Reflector[Pod, None] = Reflector(
+        self.reflector: Reflector[Pod, None] = Reflector(
             api, object_path("pods"), Pod, self._take, forget=self._forget, params=selector, page=_PAGE
         )
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        await self._reflector.run()
+        await self.reflector.run()
 
     def _take(self, pod: Pod) -> None:
         key, uid = (pod.metadata.namespace or "", pod.metadata.name or ""), pod.metadata.uid or ""

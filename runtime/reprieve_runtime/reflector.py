@@ -79,7 +79,7 @@ class Reflector(Generic[K, V]):
         """Told to `keep` by lists that failed before their end. Without this, `forget` would not hear that they are gone."""
         self._version = ""
         self._backoff = Backoff()
-        self._heard_at = self._answered_at = -math.inf
+        self._heard_at, self._answered_at = -math.inf, time.monotonic()
 
     @property
     def items(self) -> Mapping[Key, V]:

@@ -2,13 +2,15 @@
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from reprieve_operator.metrics import Metrics
 from reprieve_policy.cost import WEIGHTS
 from reprieve_policy.eviction import Cause, Ground, Outcome
+from reprieve_runtime.api import Api, PartialObject
+from reprieve_runtime.reflector import Reflector
 
 DOCS = Path(__file__).parents[2] / "docs"
 METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
@@ -30,6 +32,7 @@ def documented() -> dict[str, Row]:
 def registered() -> dict[str, Row]:
     metrics = Metrics()
     metrics.show_victims(lambda: {"hinted": 1}, lambda: 0, lambda: 0.0)
+    metrics.show_watches(lambda: {"pods": Reflector(cast("Api", None), "/pods", PartialObject, id)})
     labels = {
         found._name: frozenset(found._labelnames)
         for found in vars(metrics).values()

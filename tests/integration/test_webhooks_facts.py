@@ -57,13 +57,13 @@ async def cluster(directory: Path, *, released: bool = True, **collections: Any)
             lookup_timeout_seconds=PATIENCE_SECONDS,
             show_policy=metrics.show_policy,
         )
-        metrics.watch_ages(facts.ages)
+        metrics.show_watches(facts.watches)
         running = asyncio.create_task(facts.run())
         made = Cluster(stub, facts, metrics)
         try:
             if released:
                 stub.lists_released.set()
-                await made.until(lambda: stub.open_watches == len(facts.ages()))
+                await made.until(lambda: stub.open_watches == len(facts.watches()))
             yield made
         finally:
             running.cancel()
@@ -240,13 +240,13 @@ async def test_while_the_api_server_is_away_what_was_known_holds_and_its_age_sho
     async with cluster(tmp_path) as ready:
         ready.stub.is_failing = True
         ready.stub.end_watches()
-        before = ready.facts.ages()
+        before = {name: watch.age_seconds for name, watch in ready.facts.watches().items()}
 
         assert isinstance(await ready.facts_of("team"), Facts)
         with pytest.raises(ApiError):
             await ready.facts_of("new")
         assert ready.facts.is_synced
-        await ready.until(lambda: all(ready.facts.ages()[name] > age for name, age in before.items()))
+        await ready.until(lambda: all(ready.facts.watches()[name].age_seconds > age for name, age in before.items()))
 
 
 async def test_the_age_of_facts_is_a_metric_that_names_no_object(tmp_path: Path):
@@ -283,7 +283,7 @@ async def test_what_went_away_while_nobody_watched_is_forgotten_with_the_next_li
         ready.stub.end_watches()
 
         await ready.until(lambda: ready.stub.calls[POLICY] == ready.stub.calls[NAMESPACES] == 2)
-        await ready.until(lambda: ready.stub.open_watches == len(ready.facts.ages()))
+        await ready.until(lambda: ready.stub.open_watches == len(ready.facts.watches()))
         facts = await ready.facts_of("team")
         assert (facts.settings.default_class, facts.namespace.is_sensitive) == (4, True)
 

@@ -62,7 +62,7 @@ async def cluster(directory: Path, *, gate: str = "true", **collections: Any) ->
         made = Cluster(stub, facts)
         try:
             stub.lists_released.set()
-            await made.until(lambda: stub.open_watches == len(facts.ages()))
+            await made.until(lambda: stub.open_watches == len(facts.watches()))
             yield made
         finally:
             running.cancel()

@@ -72,7 +72,7 @@ async def cluster(directory: Path, *, absent: bool = False, **stored: Any) -> As
         stub.lists_released.set()
         made = Cluster(stub, facts)
         try:
-            await made.until(lambda: facts.is_synced and stub.open_watches == len(facts.ages()) - absent)
+            await made.until(lambda: facts.is_synced and stub.open_watches == len(facts.watches()) - absent)
             yield made
         finally:
             running.cancel()

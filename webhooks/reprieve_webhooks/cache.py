@@ -92,21 +92,17 @@ class ClusterFacts:
     @property
     def unsynced(self) -> tuple[str, ...]:
         """Return the collections that have not been listed yet."""
-        return tuple(name for name, reflector in self._reflectors().items() if not reflector.is_synced)
+        return tuple(name for name, reflector in self.watches().items() if not reflector.is_synced)
 
     @property
     def template_kinds(self) -> TemplateKinds:
         """Return the kinds of other projects that are read, as the policy lists them now."""
         return self._policy.current.template_kinds
 
-    def ages(self) -> Mapping[str, float]:
-        """Return, by collection, the seconds since the API server last said anything of it."""
-        return {name: reflector.age_seconds for name, reflector in self._reflectors().items()}
-
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for reflector in self._reflectors().values():
+            for reflector in self.watches().values():
                 tasks.create_task(reflector.run())
 
     def known(self, namespace: str) -> Facts:
@@ -173,7 +169,7 @@ class ClusterFacts:
         """Wait a little for the first complete lists: of half of them, what is not there yet would seem not to exist."""
         try:
             async with asyncio.timeout(self._patience_seconds):
-                for reflector in self._reflectors().values():
+                for reflector in self.watches().values():
                     await reflector.wait_synced(self._patience_seconds)
         except TimeoutError:
             raise ApiError(0, "NotListed", f"not listed yet: {', '.join(self.unsynced)}") from None
@@ -215,7 +211,8 @@ class ClusterFacts:
         except TooManyQuestionsError:
             return None
 
-    def _reflectors(self) -> Mapping[str, Reflector[Any, Any]]:
+    def watches(self) -> Mapping[str, Reflector[Any, Any]]:
+        """Return them by collection."""
         return {
             "namespaces": self._namespaces,
             "priorityclasses": self._priority_classes,

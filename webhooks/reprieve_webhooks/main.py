@@ -23,6 +23,7 @@ from reprieve_certs.store import KubernetesSecret
 from reprieve_runtime import logs
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.settings import load, refuse
+from reprieve_runtime.watch_metrics import Watch
 
 from . import listener
 from .bodies import Bodies
@@ -99,7 +100,7 @@ class _Program:
             further_routes={} if self.stage is None else self._extend(self.stage, settings),
         )
         self.certificates = _keeper(settings, names, api, self)
-        self.metrics.watch_ages(self._ages)
+        self.metrics.show_watches(self._watches)
         self.metrics.watch_expiry("serving", lambda: self.serving.expires_at)
 
     def watches(self) -> Iterator[Coroutine[None, None, None]]:
@@ -114,8 +115,8 @@ class _Program:
         bodies = Bodies("call", max_bytes=settings.max_extender_bytes, timeout_seconds=seconds)
         return routes(Extender(stage, self.choices, metrics, timeout_seconds=seconds), bodies)
 
-    def _ages(self) -> Mapping[str, float]:
-        return {**self.facts.ages(), **({} if self.stage is None else self.stage.ages())}
+    def _watches(self) -> Mapping[str, Watch]:
+        return {**self.facts.watches(), **({} if self.stage is None else self.stage.watches())}
 
     def missing(self) -> tuple[str, ...]:
         """Return what a right answer still waits for."""

@@ -5,13 +5,12 @@ from datetime import datetime
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector
 
 from reprieve_runtime.policy_map import PolicyMap
+from reprieve_runtime.watch_metrics import Watch, Watches
 
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 """Seconds. The rules take some 0.1 ms; from 1 s on, a read of the API server was waited for."""
@@ -74,9 +73,9 @@ class Metrics:
         if not is_good:
             self._policy_errors.inc()
 
-    def watch_ages(self, ages: Callable[[], Mapping[str, float]]) -> None:
+    def show_watches(self, watches: Callable[[], Mapping[str, Watch]]) -> None:
         """Show how old the facts of each collection may be."""
-        self.registry.register(_Ages(ages))
+        self.registry.register(Watches(watches))
 
     def watch_expiry(self, certificate: str, expires_at: Callable[[], datetime | None]) -> None:
         """Show when a certificate ends; 0 while there is none."""
@@ -90,19 +89,3 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
-
-
-class _Ages(Collector):
-    def __init__(self, ages: Callable[[], Mapping[str, float]]) -> None:
-        self._ages = ages
-
-    def collect(self) -> list[GaugeMetricFamily]:
-        """Return one gauge of few values: the collections are the program's, not the cluster's."""
-        gauge = GaugeMetricFamily(
-            "reprieve_facts_age_seconds",
-            "Since the API server last said anything of a collection; about a minute where nothing changes.",
-            labels=["collection"],
-        )
-        for collection, seconds in self._ages().items():
-            gauge.add_metric([collection], seconds)
-        return [gauge]

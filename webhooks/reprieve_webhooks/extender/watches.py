@@ -112,9 +112,9 @@ class WatchedStage:
                 tasks.create_task(reflector.run())
             tasks.create_task(self._keep_settled())
 
-    def ages(self) -> Mapping[str, float]:
-        """Return, by collection, the seconds since the API server last said anything of it."""
-        return {name: reflector.age_seconds for name, reflector in self._reflectors.items()}
+    def watches(self) -> Mapping[str, Reflector[Any, None]]:
+        """Return them by collection."""
+        return self._reflectors
 
     @property
     def is_behind(self) -> bool:
