@@ -82,7 +82,9 @@ async def test_a_watch_that_is_cut_again_and_again(director: Director, proxy: Ap
 async def test_what_happened_while_no_watch_came_through_and_its_version_was_forgotten(
     cluster: ClusterHandle, director: Director, stage: Stage, proxy: ApiProxy
 ) -> None:
-    operator = await director.start_leader(sweep_interval_seconds=300, resync_interval_seconds=300)
+    # Without so long a lease, a slow start of the API server would end the term, and the next one lists all anew.
+    long = {"lease_duration_seconds": 120, "renew_deadline_seconds": 100.0}
+    operator = await director.start_leader(sweep_interval_seconds=300, resync_interval_seconds=300, **long)
     before = await in_flight(director)
     proxy.lets_watch.clear()
     proxy.cut_watches()

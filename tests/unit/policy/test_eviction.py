@@ -204,3 +204,11 @@ def test_unknown_fields_are_ignored_so_that_an_older_operator_can_go_on() -> Non
 def test_only_lost_work_is_a_failure() -> None:
     failures = {outcome for outcome in Outcome if outcome.is_failure}
     assert failures == {Outcome.UNRESPONSIVE, Outcome.TIMED_OUT, Outcome.REFUSED}
+
+
+def test_what_is_read_again_is_what_was_read_and_a_changed_text_is_read_anew() -> None:
+    state = an_eviction().hinted(deadline=after(600)).build()
+    later = replace(state, deadline=after(601))
+    for _ in range(2):
+        assert (eviction.parse(eviction.render(state)), eviction.parse(eviction.render(later))) == (state, later)
+    assert eviction.parse(eviction.render(state)) is eviction.parse(eviction.render(state))
