@@ -257,9 +257,11 @@ async def test_when_its_time_is_over_all_go_whatever_cannot_be_counted(
 async def test_one_that_has_changed_is_released_as_it_is_then(tmp_path: Path):
     async with gatekeeper(tmp_path) as running:
         # Not there for a patch: as if it had gone and come again meanwhile.
+        running.stub.refuses = {f"{TEAM}/{name}": 404 for name in "ab"}
         running.show(*members("a", of=2), *members("b", of=2))
         await running.until(lambda: running.patches("a") == running.patches("b") == 1)
         assert running.said.reasons == []
+        running.stub.refuses = {}
         running.stub.collections[TEAM] |= {"a": members("a", of=2)[0], "b": members("b", of=2)[0]}
         running.show(*members("a", "b", of=2, version="2"))
         await running.until(lambda: running.said.reasons == ["GangReleased"])
