@@ -20,6 +20,7 @@ from reprieve_policy import keys
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, OPERATOR_PACE, wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, SECONDS, OwnCluster, own_cluster, succeed
 from reprieve_testing.manifests import MANIFESTS
+from reprieve_webhooks.extender.metrics import Outcome
 
 STANZA = MANIFESTS / "scheduler" / "stanza.yaml"
 RIGHTS = MANIFESTS / "components" / "extender" / "rbac.yaml"
@@ -68,6 +69,10 @@ class Extended:
     def calls(self, outcome: str) -> float:
         """Return how many calls had this outcome."""
         return self.metric(f'reprieve_extender_calls_total{{outcome="{outcome}"}}')
+
+    def outcomes(self) -> dict[str, float]:
+        """Return how many calls had each outcome, for the message of a test that fails."""
+        return {outcome.value: found for outcome in Outcome if (found := self.calls(outcome.value))}
 
     def wait_calls(self, outcome: str, more_than: float = 0.0) -> None:
         """Wait until more calls than that had this outcome."""
