@@ -96,9 +96,9 @@ def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
         gangs.start(preemptor, PREEMPTOR_SIZE, 2, URGENT)
         after = gangs.running()
         left = {name: len(after.get(name, set()) & before[name]) for name in names}
-        assert sorted(left.values()) == [0, *[VICTIM_SIZE] * (VICTIMS - 1)], (
-            f"round {number}: {left}; {ours.outcomes()}"
-        )
+        run = {name: len(uids) for name, uids in after.items()}
+        told = f"round {number}: left {left}, run {run}, {ours.outcomes()}\n{ours.last_choices(4)}"
+        assert sorted(left.values()) == [0, *[VICTIM_SIZE] * (VICTIMS - 1)], told
         victim = min(names, key=left.__getitem__)
         gangs.end(preemptor, victim)
         # Another one: a Job's controller waits for minutes before it makes so many failed pods anew.

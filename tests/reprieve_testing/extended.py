@@ -74,6 +74,11 @@ class Extended:
         """Return how many calls had each outcome, for the message of a test that fails."""
         return {outcome.value: found for outcome in Outcome if (found := self.calls(outcome.value))}
 
+    def last_choices(self, count: int) -> str:
+        """Return what the webhooks wrote of their last choices, for such a message too."""
+        lines = self.programs.log(WEBHOOKS).read_text().splitlines()
+        return "\n".join([line for line in lines if '"victims chosen"' in line][-count:])
+
     def wait_calls(self, outcome: str, more_than: float = 0.0) -> None:
         """Wait until more calls than that had this outcome."""
         wait_for(f"calls answered with {outcome}", lambda: self.calls(outcome) > more_than, SECONDS)

@@ -183,10 +183,13 @@ class Extender:
         best = decision.best
         if best is None:
             return self._say(Outcome.LATE) if cut_short else self._say(Outcome.NOTHING, _NO_NODE)
+        uids = tuple(_uids_to_delete(best.victims))
+        extra = {"preemptor": preemptor.guest.uid, "node": best.node, "victims": uids, "all": len(best.everyone)}
+        _LOG.info("victims chosen", extra=extra)
         by = Named(preemptor.guest.uid, preemptor.namespace, preemptor.name)
         self._stage.expect(preemptor, best.node, best.everyone)
         self._choices.remember(Choice(by, best.node, tuple(map(_named, best.victims))))
-        answer = Answer(best.node, tuple(_uids_to_delete(best.victims)), best.violations)
+        answer = Answer(best.node, uids, best.violations)
         return self._say(Outcome.PARTIAL if cut_short else Outcome.CHOSEN, wire.render(answer))
 
     def _say(self, outcome: Outcome, body: bytes | str = "") -> Said:
