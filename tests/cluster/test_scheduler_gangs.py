@@ -30,7 +30,7 @@ GROUP = "pod-group.scheduling.sigs.k8s.io"
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
-    with extended("test-gangs", tmp_path_factory.mktemp("scheduler"), nodes=NODES) as made:
+    with extended("test-scheduler-gangs", tmp_path_factory.mktemp("scheduler"), nodes=NODES) as made:
         for name, value in ((LOW, 1000), (URGENT, 5000)):
             made.cluster.kubectl.apply(a_priority_class(name, value))
         made.programs.start(OPERATOR)
