@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster import ClusterHandle, wait_for
 from reprieve_testing.people import cluster_binding
 
 pytestmark = pytest.mark.cluster
@@ -46,9 +46,17 @@ def simulated(cluster: ClusterHandle, path: Path, *words: str, kubeconfig: Path 
     return json.loads(done.stdout)
 
 
+def holders(cluster: ClusterHandle) -> Iterator[str]:
+    on_node = cluster.kubectl.read("get", "pods", "-A", "--field-selector", f"spec.nodeName={NODE}", "-o", "json")
+    for pod in json.loads(on_node)["items"]:
+        if any("example.com/slot" in each["resources"].get("requests", {}) for each in pod["spec"]["containers"]):
+            yield pod["metadata"]["name"]
+
+
 @pytest.fixture
 def slots(cluster: ClusterHandle) -> Iterator[None]:
-    """A resource that only this file's pods ask for: two of it, on one node."""
+    """A resource that only this file's pods ask for: two of it, on one node, which the last test's pods have left."""
+    wait_for("the slots to be free", lambda: not list(holders(cluster)))
     patch = [
         {"op": "add", "path": f"/status/{amounts}/example.com~1slot", "value": "2"}
         for amounts in ("capacity", "allocatable")
@@ -117,7 +125,7 @@ def test_a_gang_is_not_taken_for_half_a_gang(cluster: ClusterHandle, team: str, 
         path.write_text(json.dumps({**job, "spec": {"parallelism": parallelism, "template": template}}))
         found = simulated(cluster, path)
         assert found["preemptor"]["restOfGang"] == parallelism - 1
-        assert bool(found["choices"]) == is_found, parallelism
+        assert bool(found["choices"]) == is_found, (parallelism, found)
 
 
 def test_the_rights_that_are_documented_are_enough_and_less_is_said(
