@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from reprieve_policy import quantity, timestamp
-from reprieve_policy.choosing import OBSTACLES, SENTENCES, Choice, Decision, Obstacle, Refusal
+from reprieve_policy.choosing import OBSTACLES, SENTENCES, WAITING_IS_ENOUGH, Choice, Decision, Refusal
 from reprieve_policy.choosing.court import Court
 from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
 
@@ -41,8 +41,8 @@ class Simulation:
 
     @property
     def with_room(self) -> Sequence[str]:
-        """The nodes on which nobody has to go."""
-        return [node for node, found in self.decision.obstacles.items() if found is Obstacle.HAS_ROOM]
+        """The nodes on which nobody has to go, or nobody more than was told to."""
+        return [node for node, found in self.decision.obstacles.items() if found in WAITING_IS_ENOUGH]
 
     def others(self) -> Iterator[Other]:
         """Yield who is not chosen on the node that holds, and everybody on all others."""
@@ -128,7 +128,8 @@ def _choices(found: Simulation) -> Iterator[str]:
         yield f"no victims: {decision.ground}: {SENTENCES[decision.ground]}"
         return
     if found.with_room:
-        yield f"no victims are needed: node/{printable(found.with_room[0])} has room"
+        node = found.with_room[0]
+        yield f"no victims are needed: node/{printable(node)}: {OBSTACLES[decision.obstacles[node]]}"
         return
     if decision.best is None:
         yield "no victims: on no node would they help"

@@ -35,7 +35,9 @@ def a_preemptor(*, priority: int = 1000, cpu: float = 1, **fields: object) -> Pr
 
 
 def a_tenant(name: str, *, priority: int = 0, cpu: float = 1, started: float = -3600, **fields: object) -> Tenant:
-    """Return a pod that runs since `started` seconds after `NOW`; its uid is its name."""
+    """Return a pod that runs since `started` seconds after `NOW`; its uid is its name. One that goes was told to, now."""
+    if fields.get("is_going"):
+        fields = {"goes_at": NOW, "is_told": True, **fields}
     tenant = Tenant(
         uid=name,
         name=name,

@@ -108,7 +108,7 @@ def test_where_there_is_room_nobody_goes(tmp_path: Path) -> None:
     small = preemptor(spec={"priority": 10000, "containers": []})
     done = run(write(tmp_path, "p.json", small), DOCS / "cluster.yaml", words=())
     assert done.status == 0
-    assert "\nno victims are needed: node/gpu-1 has room\n" in done.output
+    assert "\nno victims are needed: node/gpu-1: it has room\n" in done.output
 
 
 def test_one_that_never_preempts_takes_nobody(tmp_path: Path) -> None:

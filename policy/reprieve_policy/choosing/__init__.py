@@ -6,7 +6,18 @@ The extender, the guard and the command line ask the same two functions, so that
 
 from .deciding import Choice, Decision, decide, why_not
 from .grounds import Ground
-from .obstacles import OBSTACLES, Obstacle
+from .obstacles import OBSTACLES, WAITING_IS_ENOUGH, Obstacle
 from .telling import SENTENCES, Refusal
 
-__all__ = ["OBSTACLES", "SENTENCES", "Choice", "Decision", "Ground", "Obstacle", "Refusal", "decide", "why_not"]
+__all__ = [
+    "OBSTACLES",
+    "SENTENCES",
+    "WAITING_IS_ENOUGH",
+    "Choice",
+    "Decision",
+    "Ground",
+    "Obstacle",
+    "Refusal",
+    "decide",
+    "why_not",
+]

@@ -2,7 +2,8 @@
 
 from reprieve_policy.disruption import Mode
 
-from . import telling
+from . import departing, telling
+from .departing import Departure
 from .grounds import Ground, Grounds
 from .scene import Group, GroupKey, Preemptor, Scene, Tenant
 from .telling import Refusal
@@ -20,6 +21,7 @@ class Court:
         self._against = self.grounds.against
         self._spare: dict[GroupKey, int] = {}
         self._protected: dict[GroupKey, tuple[Tenant, Ground] | None] = {}
+        self._departures: dict[GroupKey, Departure] = {}
 
     def ground(self, tenant: Tenant) -> Ground | None:
         """Return on what the pod is no victim, `None` where it may be one."""
@@ -50,12 +52,29 @@ class Court:
         group = None if tenant.group is None else self.scene.groups.get(tenant.group)
         return group if group is not None and group.mode is Mode.ALL else None
 
+    def departure(self, tenant: Tenant) -> Departure:
+        """Return how surely the room of a pod that is no victim becomes free soon: because it goes, or its gang does."""
+        if tenant.is_going:
+            return self._departure_of(tenant)
+        group = self.whole(tenant)
+        if group is None or self.ground(tenant) is not Ground.GOING:
+            return Departure.NOT_SOON
+        if group.key not in self._departures:
+            going = (self._departure_of(member) for member in group.members if member.is_going)
+            self._departures[group.key] = max(going, default=Departure.NOT_SOON)
+        return self._departures[group.key]
+
     def spare(self, key: GroupKey) -> int:
         """Return how many pods a gang that is disrupted one by one may lose; those that are going are lost."""
         if key not in self._spare:
             group = self.scene.groups.get(key)
             self._spare[key] = _NO_MINIMUM if group is None or not group.min_available else _spare(group)
         return self._spare[key]
+
+    def _departure_of(self, tenant: Tenant) -> Departure:
+        found = departing.departure_of(tenant, self.scene.settings.ceiling_seconds, self.scene.now)
+        is_for_its_gang = found is Departure.DELETED and tenant.node in self.preemptor.mates_nominated_to
+        return Departure.TOLD if is_for_its_gang else found
 
     def _ground_of_whole(self, group: Group) -> Ground | None:
         found = self.protector(group)

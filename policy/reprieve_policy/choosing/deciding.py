@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from . import selecting
 from .court import Court
 from .grounds import Ground
-from .obstacles import Obstacle
+from .obstacles import WAITING_IS_ENOUGH, Obstacle
 from .planning import Plan, Planner, alone
 from .scene import Preemptor, Scene, Tenant
 from .selecting import Selection
@@ -49,7 +49,7 @@ class Decision:
     choices: tuple[Choice, ...] = ()
     """The best first. Only that holds: a scheduler that is given several would choose by fewer criteria."""
     obstacles: Mapping[str, Obstacle] = field(default_factory=dict)
-    """Of the nodes that are no choice. `HAS_ROOM` on any of them: there is none, for waiting is enough."""
+    """Of the nodes that are no choice. One of `WAITING_IS_ENOUGH` on any of them: there is none."""
     ground: Ground | None = None
     """Where the preemptor takes no victims at all."""
 
@@ -67,8 +67,9 @@ def decide(
 ) -> Decision:
     """Choose victims for the preemptor on the nodes, by name; `proposed` are the scheduler's own by node, as uids.
 
-    Where it matters who is near whom (pod affinity, topology spread, claims of devices), the scheduler's victims are
-    taken, if they may all be victims: what fits there, only it can tell.
+    Where only the scheduler can tell what fits, its victims are taken, if they may all be victims: where it matters who is
+    near whom (pod affinity, topology spread, claims of devices), and where it wants victims though there is room (limits of
+    volumes, a resize, a filter of its own).
     """
     court = Court(preemptor, scene)
     ground = court.grounds.of_preemptor() or (Ground.UNFINISHED if court.grounds.is_unfinished() else None)
@@ -78,7 +79,7 @@ def decide(
     found = {node: _on(node, survey, court, proposed or {}) for node in nodes}
     obstacles = {node: one for node, one in found.items() if isinstance(one, Obstacle)}
     # Document 001: preemption is the last resort.
-    if Obstacle.HAS_ROOM in obstacles.values():
+    if not WAITING_IS_ENOUGH.isdisjoint(obstacles.values()):
         return Decision(obstacles=obstacles)
     helping = {node: one for node, one in found.items() if isinstance(one, Selection)}
     plans, more = _plans(helping, survey, court)
@@ -109,9 +110,12 @@ def worth_hours(preemptor: Preemptor, scene: Scene) -> float | None:
 
 def _on(node: str, survey: Survey, court: Court, proposed: Mapping[str, Collection[str]]) -> Selection | Obstacle:
     room = court.scene.rooms.get(node)
-    if room is not None and node in proposed and selecting.depends_on_pods(room, court):
+    if room is None or not proposed.get(node):
+        return survey.on(node)
+    if selecting.depends_on_pods(room, court):
         return selecting.as_proposed(room, proposed[node], court) if survey.suits(node) else Obstacle.UNSUITABLE
-    return survey.on(node)
+    found = survey.on(node)
+    return selecting.as_proposed(room, proposed[node], court) if found is Obstacle.HAS_ROOM else found
 
 
 def _plans(helping: Mapping[str, Selection], survey: Survey, court: Court) -> tuple[list[Plan], dict[str, Obstacle]]:

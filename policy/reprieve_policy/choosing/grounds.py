@@ -17,6 +17,8 @@ from reprieve_policy import preemption_class, toleration
 from reprieve_policy.keys import HOME_NAMESPACE
 from reprieve_policy.walltime import Walltime
 
+from . import departing
+from .departing import Departure
 from .scene import Preemptor, Scene, Tenant
 
 
@@ -68,7 +70,16 @@ class Grounds:
         Without this, each time it is tried it would take more.
         """
         room = self._scene.rooms.get(self._preemptor.nominated_node or "")
-        return room is not None and any(tenant.is_going and tenant.defence < self._priority for tenant in room.tenants)
+        return room is not None and any(map(self._is_under_way, room.tenants))
+
+    def _is_under_way(self, tenant: Tenant) -> bool:
+        if not tenant.is_going or tenant.defence >= self._priority:
+            return False
+        # Marked, and not told yet: the operator is about to.
+        if tenant.goes_at is None:
+            return True
+        seconds = self._scene.settings.ceiling_seconds
+        return departing.departure_of(tenant, seconds, self._scene.now) is not Departure.NOT_SOON
 
     def against(self, tenant: Tenant) -> Ground | None:  # noqa: C901, PLR0911  # see the first line
         """Return the first ground on which the tenant, taken by itself, is no victim."""

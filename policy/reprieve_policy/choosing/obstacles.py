@@ -14,12 +14,18 @@ class Obstacle(StrEnum):
     NO_VICTIMS = "no-victims"
     TOO_SMALL = "too-small"
     HAS_ROOM = "has-room"
+    WILL_HAVE_ROOM = "will-have-room"
     """Waiting is enough, and costs nobody anything."""
+    CLEARING = "clearing"
+    """Waiting may be enough: nobody has promised it."""
     BESIDE_OTHERS = "beside-others"
     TOO_MANY = "too-many"
     TOO_DEAR = "too-dear"
     GANG = "gang"
 
+
+WAITING_IS_ENOUGH = frozenset({Obstacle.HAS_ROOM, Obstacle.WILL_HAVE_ROOM})
+"""On any node: nobody goes, on no node."""
 
 OBSTACLES: Mapping[Obstacle, str] = {
     Obstacle.UNKNOWN_NODE: "there is no such node",
@@ -27,8 +33,10 @@ OBSTACLES: Mapping[Obstacle, str] = {
     Obstacle.NO_PRIORITY_CLASS: "a pod there names a PriorityClass that does not exist",
     Obstacle.NO_VICTIMS: "nobody there may be a victim",
     Obstacle.TOO_SMALL: "there is no room even without all that may be victims",
-    Obstacle.HAS_ROOM: "it has room, or will have once those have gone that are going",
-    Obstacle.BESIDE_OTHERS: "who may be near whom matters there, and not all of the scheduler's own victims may be victims",
+    Obstacle.HAS_ROOM: "it has room",
+    Obstacle.WILL_HAVE_ROOM: "it will have room once those have gone that were told to go",
+    Obstacle.CLEARING: "it will have room once those have gone that are being deleted",
+    Obstacle.BESIDE_OTHERS: "only the scheduler knows what fits there, and not all of its own victims may be victims",
     Obstacle.TOO_MANY: "it would take more victims than one decision may",
     Obstacle.TOO_DEAR: "its victims would cost more than the preemptor is worth",
     Obstacle.GANG: "the rest of the preemptor's gang could not be placed",

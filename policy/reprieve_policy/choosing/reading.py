@@ -12,11 +12,9 @@ from reprieve_policy import (
     cost,
     demand,
     disruption,
-    eviction,
     gang,
     keys,
     koordinator,
-    mark,
     native_group,
     quota,
     timestamp,
@@ -26,9 +24,7 @@ from reprieve_policy import (
 from reprieve_policy import facts as known
 from reprieve_policy.cost import Work
 from reprieve_policy.disruption import Mode
-from reprieve_policy.eviction import Phase
 from reprieve_policy.facts import Facts
-from reprieve_policy.life_table import TERMINAL
 from reprieve_policy.namespace import OFF
 from reprieve_policy.native_group import NativeGroup
 from reprieve_policy.objects import annotations_of, labels_of
@@ -37,7 +33,7 @@ from reprieve_policy.settings import PolicySettings
 from reprieve_policy.toleration import Candidate, Toleration
 from reprieve_policy.walltime import Walltime
 
-from . import wishing
+from . import departing, wishing
 from .objects import Node, Pod, PodDisruptionBudget
 from .scene import Budget, Group, GroupKey, Guest, Preemptor, Room, Scene, Taint, Tenant
 
@@ -53,7 +49,7 @@ def tenant_of(
     """Return a pod that has room; `native` is the PodGroup that it names, `job` its Job's walltime, as far as known."""
     view, metadata = pod.view, pod.metadata
     priority = native_group.priority_of(_priority(pod, facts), native)
-    found = gang.read(view)
+    found, going = gang.read(view), departing.read(pod)
     tenant = Tenant(
         uid=metadata.uid or "",
         namespace=metadata.namespace or "",
@@ -63,7 +59,9 @@ def tenant_of(
         # Never less: a scheduler that does not ask would not take it either.
         defence=max(priority, known.defended_with(view, priority, facts)),
         preemption_class=facts.settings.default_class,
-        is_going=is_going(pod),
+        is_going=going is not None,
+        goes_at=None if going is None else going.goes_at,
+        is_told=going is not None and going.is_told,
         lacks_priority_class=bool(pod.spec.priorityClassName) and known.priority_class_of(view, facts) is None,
         toleration=_candidate(pod, facts),
         work=Work(started_at=timestamp.parse(pod.status.startTime)),
@@ -199,18 +197,6 @@ def scene_of(
         groups=groups_of(tenants),
         settings=settings,
     )
-
-
-def is_going(pod: Pod) -> bool:
-    """True where the pod is being deleted, or was asked to go and will."""
-    if pod.metadata.deletionTimestamp is not None:
-        return True
-    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
-    state = eviction.parse(annotations.get(keys.EVICTION, ""))
-    if state is None or labels.get(keys.SOFT_EVICTION) == mark.REQUESTED:
-        return mark.is_marked(labels, annotations)
-    # One that is reprieved stays for now, and says so by itself where it is judged.
-    return state.phase not in (Phase.REPRIEVED, *TERMINAL)
 
 
 def _with_policy(tenant: Tenant, pod: Pod, facts: Facts, job: Walltime | None, now: datetime) -> Tenant:

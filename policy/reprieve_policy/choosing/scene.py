@@ -140,7 +140,11 @@ class Tenant:
     is_service: bool = False
     """Its Namespace runs services (document 001)."""
     is_going: bool = False
-    """Somebody asked it to go, or it is being deleted: its room will be free."""
+    """Somebody asked it to go, or it is being deleted: it is no victim again."""
+    goes_at: datetime | None = None
+    """When it was told to go, or when its deletion ends; `None`: nobody knows. See `departing`."""
+    is_told: bool = False
+    """The operator has it go: where waiting for it is enough, nobody else goes, on no node."""
     lacks_priority_class: bool = False
     """The PriorityClass that it names does not exist."""
     toleration: Candidate = NOBODY

@@ -12,6 +12,7 @@ from operator import itemgetter
 from . import units
 from .budgets import Spending
 from .court import Court
+from .departing import Departure
 from .grounds import Ground
 from .obstacles import Obstacle
 from .scene import GroupKey, Room, Scene, Tenant
@@ -33,6 +34,8 @@ NOTHING = Taken()
 
 
 _rank = itemgetter(0)
+# In this order: what is less sure must not be needed.
+_WAITING_FOR = {Departure.DELETED: Obstacle.CLEARING, Departure.TOLD: Obstacle.WILL_HAVE_ROOM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ def select(room: Room, load: Load, court: Court, taken: Taken = NOTHING) -> Sele
     """Return the victims that make room for the load on the node."""
     space = Space(room, load, court.preemptor.guest.priority)
     possible: list[Tenant] = []
+    leaving: list[tuple[Departure, Tenant]] = []
     for tenant in room.tenants:
         if tenant.group is not None and tenant.group in taken.wholes:
             continue
@@ -55,24 +59,30 @@ def select(room: Room, load: Load, court: Court, taken: Taken = NOTHING) -> Sele
             possible.append(tenant)
         elif ground is Ground.NO_PRIORITY_CLASS:
             return Obstacle.NO_PRIORITY_CLASS
-        elif ground is not Ground.GOING and not tenant.is_going:
+        elif (departure := court.departure(tenant)) is Departure.NOT_SOON:
             space.occupy(tenant)
+        else:
+            leaving.append((departure, tenant))
     needed = _needed(possible, court, taken)
     for tenant in needed:
         space.occupy(tenant)
     possible = [tenant for tenant in possible if tenant not in needed] if needed else possible
     if not space.is_enough:
         return Obstacle.TOO_SMALL if possible else Obstacle.NO_VICTIMS
-    return _let_back(possible, load, space, court)
+    found = _let_back(possible, load, space, court)
+    return found if found.units else _waiting_for(leaving, space)
 
 
 def as_proposed(room: Room, uids: Collection[str], court: Court) -> Selection | Obstacle:
     """Return the scheduler's own victims, where it knows better than we what fits beside whom; all of them or none."""
-    proposed = [tenant for tenant in room.tenants if tenant.uid in uids and court.ground(tenant) is not Ground.GOING]
-    if any(court.ground(tenant) is not None for tenant in proposed) or _needed(proposed, court, NOTHING):
+    everyone = [tenant for tenant in room.tenants if tenant.uid in uids]
+    proposed = [tenant for tenant in everyone if court.ground(tenant) is not Ground.GOING]
+    departures = [court.departure(tenant) for tenant in everyone if court.ground(tenant) is Ground.GOING]
+    is_refused = Departure.NOT_SOON in departures or any(court.ground(tenant) is not None for tenant in proposed)
+    if is_refused or _needed(proposed, court, NOTHING):
         return Obstacle.BESIDE_OTHERS
     if not proposed:
-        return Obstacle.HAS_ROOM
+        return _WAITING_FOR[min(departures)] if departures else Obstacle.HAS_ROOM
     now = court.scene.now
     found = sorted(units.of(proposed, court), key=lambda unit: units.upstreams(unit, now))
     spending = Spending(court.scene)
@@ -84,13 +94,12 @@ def depends_on_pods(room: Room, court: Court) -> bool:
     return court.preemptor.depends_on_pods or any(tenant.repels for tenant in room.tenants)
 
 
-def _let_back(possible: Sequence[Tenant], load: Load, space: Space, court: Court) -> Selection | Obstacle:
+def _let_back(possible: Sequence[Tenant], load: Load, space: Space, court: Court) -> Selection:
+    """Let back as many as possible; what is left may be nobody."""
     now, found = court.scene.now, units.of(possible, court)
     speaks = any(tenant.speaks for tenant in possible)
     by = units.dearest if speaks else units.upstreams
     first = _reprieve([(by(unit, now), unit) for unit in found], space, court)
-    if not first.units:
-        return Obstacle.HAS_ROOM
     # Where nobody says anything, the choice is upstream's for as long as it may be.
     if len(first.units) <= (1 if speaks else court.scene.settings.max_victims):
         return first
@@ -101,6 +110,16 @@ def _let_back(possible: Sequence[Tenant], load: Load, space: Space, court: Court
     fewer = _reprieve([(units.smallest(unit, load.amounts, now), unit) for unit in found], space, court)
     is_better = len(fewer.units) < len(first.units) and fewer.violations <= first.violations
     return fewer if is_better else first
+
+
+def _waiting_for(leaving: Sequence[tuple[Departure, Tenant]], space: Space) -> Obstacle:
+    """Return for whom it is enough to wait, once all that stay were let back."""
+    for departure, obstacle in _WAITING_FOR.items():
+        for tenant in (tenant for its, tenant in leaving if its is departure):
+            space.occupy(tenant)
+        if not space.is_enough:
+            return obstacle
+    return Obstacle.HAS_ROOM
 
 
 def _reprieve(ranked: list[tuple[Rank, Unit]], space: Space, court: Court) -> Selection:

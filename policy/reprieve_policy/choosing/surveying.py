@@ -11,12 +11,13 @@ from datetime import datetime
 
 from . import fitting, selecting, units
 from .court import Court
-from .obstacles import Obstacle
+from .obstacles import WAITING_IS_ENOUGH, Obstacle
 from .scene import Guest, Tenant
 from .selecting import Selection
 from .space import Load
 from .units import Rank, Unit
 
+_HELPFUL = WAITING_IS_ENOUGH | {Obstacle.CLEARING}
 _MAX_INT32 = 2**31 - 1
 NOBODY: Rank = (0, -_MAX_INT32 - 2)
 """The rank of no victims at all: before any other."""
@@ -62,7 +63,7 @@ class Survey:
 
 def helps(found: Selection | Obstacle) -> bool:
     """True where a pod has room, or will have."""
-    return isinstance(found, Selection) or found is Obstacle.HAS_ROOM
+    return isinstance(found, Selection) or found in _HELPFUL
 
 
 @dataclass(frozen=True, slots=True)

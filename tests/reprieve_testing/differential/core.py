@@ -1,6 +1,6 @@
 """A scene through Reprieve's own core, without a cluster: from the objects that a watch would have seen to the decision."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -30,7 +30,7 @@ def _decision(scene: Scene, now: datetime, facts: Facts) -> Choice | None:
     }
     facts = Facts(settings=facts.settings, namespace=facts.namespace, priority_classes=classes)
     tenants = [
-        reading.tenant_of(_pod(pod, documents.pod(scene, REPRIEVE, pod, node.name, now)), facts, now=now)
+        reading.tenant_of(_pod(pod, documents.pod(scene, REPRIEVE, pod, node.name, now), now), facts, now=now)
         for node in scene.nodes
         for pod in node.pods
     ]
@@ -41,16 +41,16 @@ def _decision(scene: Scene, now: datetime, facts: Facts) -> Choice | None:
         )
         for number, told in enumerate(scene.budgets)
     ]
-    preemptor = reading.preemptor_of(_pod(scene.preemptor, documents.preemptor(scene, REPRIEVE)), facts)
+    preemptor = reading.preemptor_of(_pod(scene.preemptor, documents.preemptor(scene, REPRIEVE), now), facts)
     cluster = reading.scene_of(nodes, tenants, [preemptor], budgets, facts.settings, now)
     return choosing.decide(preemptor, cluster, list(cluster.rooms)).best
 
 
-def _pod(told: Pod, document: Json) -> objects.Pod:
+def _pod(told: Pod, document: Json, now: datetime) -> objects.Pod:
     """Return a pod with what the API server's admission and deletion add."""
     document["metadata"]["uid"] = told.name
     if told.is_going:
-        document["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
+        document["metadata"]["deletionTimestamp"] = (now + timedelta(seconds=30)).isoformat()
     named = told.priority_class
     document["spec"] |= {
         "priority": told.priority,

@@ -25,8 +25,8 @@ class Difference(StrEnum):
 WHY: Mapping[Difference, str] = {
     Difference.MOST_VICTIMS: "001: a decision takes at most three victims (`maxVictims`), fewer and larger ones where it would "
     "be more; upstream takes any number",
-    Difference.GOING: "001: who goes already is no victim again, and its room counts as free: where that is enough on some "
-    "node, nobody else goes; upstream counts it like any other",
+    Difference.GOING: "001: who goes already is no victim again, and its room counts as free: where that is enough, nobody "
+    "else goes on that node; upstream counts it like any other",
     Difference.OVERFLOW: "toleration seconds above 9223372036 are unreadable, so nothing is tolerated; upstream's duration "
     "overflows, and some of them come out as years",
     Difference.COST: "001: where a pod says anything of its preemption, the lower class goes, then the cheaper, and few large "

@@ -92,7 +92,7 @@ class _Court:
         self._nodes = [node for node in scene.nodes if _admits(node, scene)]
 
     def decide(self) -> Outcome:
-        if self._takes_none() or self.has_room() or self._will_have_room():
+        if self._takes_none() or self.has_room():
             return Outcome()
         found = [candidate for node in self._nodes for candidate in self._candidates(node)]
         if not found:
@@ -104,14 +104,6 @@ class _Court:
 
     def has_room(self) -> bool:
         return any(self._fits(node, node.pods) for node in self._nodes)
-
-    def _will_have_room(self) -> bool:
-        """Say whether it is enough to wait for those who go."""
-        if Difference.GOING not in self._differing:
-            return False
-        staying = {node.name: [pod for pod in node.pods if not self._goes(pod)] for node in self._nodes}
-        known = (node for node in self._nodes if not self._is_passed_over(staying[node.name]))
-        return any(self._fits(node, staying[node.name]) for node in known)
 
     def _goes(self, pod: Pod) -> bool:
         """Say whether a pod goes anyway: by itself, or with its gang."""

@@ -144,7 +144,10 @@ HELPLESS = {
         Obstacle.TOO_SMALL,
     ),
     "a node with room": (a_room("n", a_tenant("low"), cpu=2), Obstacle.HAS_ROOM),
-    "a node that will have": (a_room("n", a_tenant("low"), a_tenant("gone", is_going=True), cpu=2), Obstacle.HAS_ROOM),
+    "a node that will have": (
+        a_room("n", a_tenant("low"), a_tenant("gone", is_going=True), cpu=2),
+        Obstacle.WILL_HAVE_ROOM,
+    ),
     "a node with a pod of which nobody knows what it tolerates": (
         a_room("n", a_tenant("low"), a_tenant("odd", cpu=0, lacks_priority_class=True), cpu=1),
         Obstacle.NO_PRIORITY_CLASS,

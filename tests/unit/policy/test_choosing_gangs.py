@@ -240,7 +240,7 @@ def test_a_gang_of_which_one_goes_makes_room_on_all_its_nodes():
     found = decided(ONE, scene.with_gang("old"), ["a", "c"])
 
     assert found.choices == ()
-    assert found.obstacles["a"] is Obstacle.HAS_ROOM
+    assert found.obstacles["a"] is Obstacle.WILL_HAVE_ROOM
 
 
 def test_nor_are_they_victims_again():
@@ -344,7 +344,7 @@ def test_they_are_not_let_back_for_a_gang_either():
 
 BESIDE = {
     "one of them may be no victim": ({"near", "protected"}, {"a": Obstacle.BESIDE_OTHERS}),
-    "they are all going": ({"going"}, {"a": Obstacle.HAS_ROOM}),
+    "they are all going": ({"going"}, {"a": Obstacle.WILL_HAVE_ROOM}),
 }
 
 

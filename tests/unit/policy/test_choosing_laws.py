@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import Phase, assume, find, given, settings
 from hypothesis import strategies as st
 
 from reprieve_policy import choosing
-from reprieve_policy.choosing import Choice, Decision, Ground, Obstacle
+from reprieve_policy.choosing import WAITING_IS_ENOUGH, Choice, Decision, Ground, Obstacle
 from reprieve_policy.choosing.deciding import worth_hours
 from reprieve_policy.choosing.scene import Budget, Group, GroupKey, Guest, Preemptor, Room, Scene, Tenant
 from reprieve_policy.cost import Stake
@@ -21,6 +22,12 @@ from reprieve_testing.scenes import a_budget, a_guest, a_preemptor, a_room, a_te
 
 GANGS = [GroupKey("team", name) for name in ("one", "two", "three")]
 MINE = GroupKey("team", "mine")
+GOING: list[dict[str, Any]] = [
+    {"is_going": True},
+    {"is_going": True, "is_told": False},
+    {"is_going": True, "is_told": False, "goes_at": None},
+    {"is_going": True, "goes_at": after(10**8)},
+]
 FEW = settings(max_examples=2000, phases=[Phase.generate])
 
 
@@ -31,7 +38,7 @@ def tenants(draw: st.DrawFn, uid: str) -> Tenant:
         uid,
         priority=draw(st.sampled_from([0, 5, 5, 2000])),
         cpu=draw(st.integers(0, 3)),
-        is_going=draw(st.sampled_from([False] * 11 + [True])),
+        **draw(st.sampled_from([{}] * 20 + GOING)),
         group=draw(st.sampled_from([None, None, *GANGS[:2], *GANGS, MINE])),
         labels={"app": draw(st.sampled_from("ab"))},
         is_non_preemptible=draw(st.sampled_from([False] * 9 + [True])),
@@ -104,10 +111,14 @@ def staying(preemptor: Preemptor, scene: Scene, room: Room, gone: Iterable[Tenan
     return [pod for pod in room.tenants if pod.uid not in uids and not goes(preemptor, scene, pod)]
 
 
-def goes(preemptor: Preemptor, scene: Scene, pod: Tenant) -> bool:
-    """Say whether the pod goes anyway, by itself or with its gang."""
+def goes(preemptor: Preemptor, scene: Scene, pod: Tenant, *, is_told: bool = False) -> bool:
+    """Say whether the pod goes soon anyway, by itself or with its gang."""
+    going = [pod] if pod.is_going else []
     refused = choosing.why_not(preemptor, pod, scene)
-    return pod.is_going or (refused is not None and refused.ground is Ground.GOING)
+    if not going and refused is not None and refused.ground is Ground.GOING:
+        assert pod.group is not None
+        going = [member for member in scene.groups[pod.group].members if member.is_going]
+    return any(found.goes_at == NOW and (found.is_told or not is_told) for found in going)
 
 
 def placements(guests: tuple[Guest, ...], names: list[str]) -> Iterator[dict[str, list[Guest]]]:
@@ -188,11 +199,17 @@ def unit_of(pod: Tenant, scene: Scene) -> object:
 
 @given(preemptors(), scenes())
 def test_where_waiting_is_enough_nobody_goes(preemptor: Preemptor, scene: Scene):
-    waits = any(fits(room, staying(preemptor, scene, room, ()), [preemptor.guest]) for room in scene.rooms.values())
+    def has_room(room: Room, *, is_told: bool) -> bool:
+        left = [pod for pod in room.tenants if not goes(preemptor, scene, pod, is_told=is_told)]
+        return fits(room, left, [preemptor.guest])
+
+    waits = any(has_room(room, is_told=True) for room in scene.rooms.values())
     found = decided(preemptor, scene)
 
-    assert (Obstacle.HAS_ROOM in found.obstacles.values()) == waits
+    assert (not WAITING_IS_ENOUGH.isdisjoint(found.obstacles.values())) == waits
     assert not (waits and found.choices)
+    for choice in found.choices:
+        assert not has_room(scene.rooms[choice.node], is_told=False)
 
 
 @given(preemptors(), scenes())
@@ -201,7 +218,8 @@ def test_every_node_is_a_choice_or_says_why_not(preemptor: Preemptor, scene: Sce
     chosen = {choice.node for choice in found.choices}
 
     assert not chosen & found.obstacles.keys()
-    assert Obstacle.HAS_ROOM in found.obstacles.values() or chosen | found.obstacles.keys() == scene.rooms.keys()
+    waits = not WAITING_IS_ENOUGH.isdisjoint(found.obstacles.values())
+    assert waits or chosen | found.obstacles.keys() == scene.rooms.keys()
 
 
 @given(preemptors(), scenes(), st.randoms(use_true_random=False))
@@ -233,13 +251,14 @@ def test_a_single_pod_finds_victims_wherever_any_would_do(preemptor: Preemptor, 
     groups = {key: replace(group, min_available=0) for key, group in scene.groups.items()}
     alone, free = replace(preemptor, rest=()), replace(scene, settings=unlimited, groups=groups)
     found = decided(alone, free)
-    assume(Obstacle.HAS_ROOM not in found.obstacles.values())
+    assume(WAITING_IS_ENOUGH.isdisjoint(found.obstacles.values()))
     chosen = {choice.node for choice in found.choices}
 
     for name, room in free.rooms.items():
         possible = [pod for pod in room.tenants if choosing.why_not(alone, pod, free) is None]
         sets = (gone for size in range(1, len(possible) + 1) for gone in combinations(possible, size))
-        assert (name in chosen) == any(fits(room, staying(alone, free, room, gone), [alone.guest]) for gone in sets)
+        helps = any(fits(room, staying(alone, free, room, gone), [alone.guest]) for gone in sets)
+        assert (name in chosen) == (helps and found.obstacles.get(name) is not Obstacle.CLEARING)
 
 
 ABOUT: dict[str, Callable[[Choice], bool]] = {

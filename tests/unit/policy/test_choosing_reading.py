@@ -185,8 +185,24 @@ TENANTS = {
         ),
         want={"ports": frozenset({Port("0.0.0.0", "TCP", 8080), Port("10.0.0.1", "UDP", 53)})},
     ),
-    "one being deleted is going": Case(pod=a_pod(deletionTimestamp="2026-11-21T12:00:00Z"), want={"is_going": True}),
-    "one with our mark is going": Case(pod=a_pod(labels={keys.SOFT_EVICTION: "requested"}), want={"is_going": True}),
+    "one being deleted is going, until its grace ends": Case(
+        pod=a_pod(deletionTimestamp="2026-11-21T12:00:30Z"),
+        want={"is_going": True, "goes_at": after(30), "is_told": False},
+    ),
+    "one that the operator deletes was told": Case(
+        pod=a_pod(
+            deletionTimestamp="2026-11-21T12:00:30Z",
+            annotations={keys.EVICTION: render(IN_PHASE.in_phase(Phase.TERMINATING).build())},
+        ),
+        want={"goes_at": after(30), "is_told": True},
+    ),
+    "one with our mark is going, nobody knows when": Case(
+        pod=a_pod(labels={keys.SOFT_EVICTION: "requested"}),
+        want={"is_going": True, "goes_at": None, "is_told": False},
+    ),
+    "an unreadable mark asks for nothing": Case(
+        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_going": False}
+    ),
     "one with Koordinator's mark is going": Case(
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_going": True}
     ),
@@ -196,7 +212,7 @@ TENANTS = {
                 labels={keys.SOFT_EVICTION: phase},
                 annotations={keys.EVICTION: render(IN_PHASE.in_phase(phase, deadline=after(60)).build())},
             ),
-            want={"is_going": going},
+            want={"is_going": going, "is_told": going, "goes_at": IN_PHASE.build().requested_at if going else None},
         )
         for phase, going in {
             Phase.HINTED: True,

@@ -118,7 +118,8 @@ class Roster:
             key = (victim.namespace, victim.name)
             known = self._pods.get(key)
             if known is not None and isinstance(known.taken_for, Tenant) and known.taken_for.uid == victim.uid:
-                self._replace(key, known, replace(known.taken_for, is_going=True))
+                told = replace(known.taken_for, is_going=True, goes_at=self._clock(), is_told=True)
+                self._replace(key, known, told)
 
     def put_job(self, uid: str, bound: Walltime | None) -> None:
         """Take in how long a Job may run; `None`: for as long as it likes, or it is gone."""

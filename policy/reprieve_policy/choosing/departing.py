@@ -1,0 +1,64 @@
+"""Who is going, and whose room is waited for: what a pod's deletion, its mark and the operator's state say.
+
+Whoever may delete or mark a pod of their own says by that what they like. So nobody is waited for without a bound, and only
+for those whom the operator has told does the whole cluster wait: it sees to it that they go. Without this, one pod with a
+grace of years, or with a mark that nobody can read, would end all preemption.
+"""
+
+from datetime import datetime
+from enum import IntEnum
+from typing import NamedTuple
+
+from reprieve_policy import eviction, keys, mark, timestamp
+from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.life_table import TERMINAL
+from reprieve_policy.objects import annotations_of, labels_of
+
+from .objects import Pod
+from .scene import Tenant
+
+
+class Departure(IntEnum):
+    """How surely a pod's room becomes free soon."""
+
+    NOT_SOON = 0
+    """It stays, or goes nobody knows when: its room is taken."""
+    DELETED = 1
+    """Somebody deletes it."""
+    TOLD = 2
+    """The operator has it go, or it goes for the preemptor's own gang."""
+
+
+class Going(NamedTuple):
+    """A pod that is going; see the fields of `Tenant`."""
+
+    goes_at: datetime | None
+    is_told: bool
+
+
+def read(pod: Pod) -> Going | None:
+    """Return how a pod is going, `None` where it is not."""
+    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
+    state = (
+        None if labels.get(keys.SOFT_EVICTION) == mark.REQUESTED else eviction.parse(annotations.get(keys.EVICTION, ""))
+    )
+    is_told = state is not None and _goes(state)
+    if pod.metadata.deletionTimestamp is not None:
+        return Going(timestamp.parse(pod.metadata.deletionTimestamp), is_told)
+    if state is not None:
+        return Going(state.requested_at, is_told) if is_told else None
+    # A mark that nobody can read asks for nothing.
+    return Going(None, is_told=False) if isinstance(mark.read(labels, annotations), mark.Mark) else None
+
+
+def departure_of(tenant: Tenant, ceiling_seconds: int, now: datetime) -> Departure:
+    """Return how surely the pod's room becomes free soon, as its own deletion or state has it."""
+    # The operator lets nobody wait longer; nor is one waited for that is overdue by so much, as on a node that does not answer.
+    if tenant.goes_at is None or abs((now - tenant.goes_at).total_seconds()) > ceiling_seconds:
+        return Departure.NOT_SOON
+    return Departure.TOLD if tenant.is_told else Departure.DELETED
+
+
+def _goes(state: Eviction) -> bool:
+    # One that is reprieved stays for now, and says so by itself where it is judged.
+    return state.phase not in (Phase.REPRIEVED, *TERMINAL)

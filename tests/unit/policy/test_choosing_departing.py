@@ -1,0 +1,132 @@
+"""Who is waited for: not for ever, and on all nodes only for those whom the operator told to go."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from reprieve_policy import choosing
+from reprieve_policy.choosing import Ground, Obstacle
+from reprieve_policy.choosing.scene import GroupKey
+from reprieve_testing.builders import after
+from reprieve_testing.scenes import a_preemptor, a_room, a_scene, a_tenant
+
+ONE = a_preemptor()
+DELETED = {"is_going": True, "is_told": False}
+CEILING = 1800
+TEAM = GroupKey("team", "old")
+
+SEEN: dict[str, tuple[Mapping[str, Any], Obstacle]] = {
+    "the operator told it": ({"is_going": True}, Obstacle.WILL_HAVE_ROOM),
+    "somebody deletes it": (DELETED, Obstacle.CLEARING),
+    "its grace is as long as anybody waits": ({**DELETED, "goes_at": after(CEILING)}, Obstacle.CLEARING),
+    "its grace is longer": ({**DELETED, "goes_at": after(CEILING + 1)}, Obstacle.NO_VICTIMS),
+    "its grace is of years, though it was told": ({"is_going": True, "goes_at": after(10**9)}, Obstacle.NO_VICTIMS),
+    "it is overdue": ({"is_going": True, "goes_at": after(-CEILING)}, Obstacle.WILL_HAVE_ROOM),
+    "it is overdue by more than anybody waits": (
+        {"is_going": True, "goes_at": after(-CEILING - 1)},
+        Obstacle.NO_VICTIMS,
+    ),
+    "it is marked, and nobody has told it": ({**DELETED, "goes_at": None}, Obstacle.NO_VICTIMS),
+}
+
+
+@pytest.mark.parametrize(("fields", "want"), SEEN.values(), ids=SEEN)
+def test_a_pod_that_goes_is_waited_for(fields: Mapping[str, Any], want: Obstacle):
+    """On its node; on others somebody else goes, but where the operator told it."""
+    built = a_scene(a_room("a", a_tenant("going", **fields), cpu=1), a_room("b", a_tenant("low"), cpu=1)).build()
+
+    found = choosing.decide(ONE, built, ["a", "b"])
+
+    assert found.obstacles == {"a": want}
+    assert (found.best is None) == (want is Obstacle.WILL_HAVE_ROOM)
+
+
+def test_what_goes_for_the_preemptors_gang_is_waited_for_on_all_nodes():
+    built = a_scene(a_room("a", a_tenant("going", **DELETED), cpu=1), a_room("b", a_tenant("low"), cpu=1)).build()
+
+    found = choosing.decide(a_preemptor(mates_nominated_to=("a",)), built, ["a", "b"])
+
+    assert found.best is None
+    assert found.obstacles == {"a": Obstacle.WILL_HAVE_ROOM}
+
+
+def test_room_that_needs_both_is_not_promised():
+    both = a_room("a", a_tenant("told", is_going=True), a_tenant("deleted", **DELETED), cpu=2)
+
+    assert choosing.decide(a_preemptor(cpu=2), a_scene(both).build(), ["a"]).obstacles == {"a": Obstacle.CLEARING}
+
+
+def test_where_those_who_were_told_suffice_it_is():
+    both = a_room("a", a_tenant("told", is_going=True), a_tenant("deleted", **DELETED), cpu=2)
+
+    assert choosing.decide(ONE, a_scene(both).build(), ["a"]).obstacles == {"a": Obstacle.WILL_HAVE_ROOM}
+
+
+def test_the_mates_of_one_that_goes_in_years_stay_and_are_no_victims():
+    mate = a_tenant("mate", group=TEAM)
+    going = a_tenant("one", group=TEAM, is_going=True, goes_at=after(10**9))
+    scene = a_scene(a_room("a", mate, cpu=1), a_room("b", going, cpu=1), a_room("c", a_tenant("low"), cpu=1))
+
+    found = choosing.decide(ONE, scene.with_gang("old").build(), ["a", "b", "c"])
+
+    assert found.obstacles == {"a": Obstacle.NO_VICTIMS, "b": Obstacle.NO_VICTIMS}
+    assert found.best is not None
+
+
+ROUNDS: dict[str, tuple[Mapping[str, Any], Ground | None]] = {
+    "its victims go": ({"is_going": True}, Ground.UNFINISHED),
+    "they are deleted": (DELETED, Ground.UNFINISHED),
+    "they were marked a moment ago": ({**DELETED, "goes_at": None}, Ground.UNFINISHED),
+    "one of them goes in years": ({**DELETED, "goes_at": after(10**9)}, None),
+}
+
+
+@pytest.mark.parametrize(("fields", "want"), ROUNDS.values(), ids=ROUNDS)
+def test_a_round_is_unfinished_while(fields: Mapping[str, Any], want: Ground | None):
+    built = a_scene(a_room("a", a_tenant("going", **fields), cpu=1), a_room("b", a_tenant("low"), cpu=1)).build()
+
+    assert choosing.decide(a_preemptor(nominated_node="a"), built, ["a", "b"]).ground is want
+
+
+PROPOSED: dict[str, tuple[set[str], Obstacle]] = {
+    "all were told to go": ({"told"}, Obstacle.WILL_HAVE_ROOM),
+    "one of them is deleted": ({"told", "deleted"}, Obstacle.CLEARING),
+    "one of them goes in years": ({"low", "years"}, Obstacle.BESIDE_OTHERS),
+    "none of them is there": ({"gone"}, Obstacle.HAS_ROOM),
+}
+
+
+@pytest.mark.parametrize(("proposed", "want"), PROPOSED.values(), ids=PROPOSED)
+def test_where_only_the_scheduler_knows_and(proposed: set[str], want: Obstacle):
+    pods = (
+        a_tenant("low"),
+        a_tenant("told", is_going=True),
+        a_tenant("deleted", **DELETED),
+        a_tenant("years", is_going=True, goes_at=after(10**9)),
+    )
+    built = a_scene(a_room("a", *pods, cpu=5)).build()
+
+    assert choosing.decide(ONE, built, ["a"], {"a": proposed}).obstacles == {"a": want}
+
+
+def test_where_there_is_room_and_the_scheduler_wants_victims_it_takes_its_own():
+    """It knows of limits that nobody judges here. Without this, its preemptor would wait for ever."""
+    built = a_scene(a_room("a", a_tenant("cheap"), a_tenant("mounts", priority=5), cpu=4)).build()
+
+    best = choosing.decide(ONE, built, ["a"], {"a": {"mounts"}}).best
+
+    assert best is not None
+    assert [victim.name for victim in best.victims] == ["mounts"]
+
+
+def test_such_victims_must_be_possible_ones():
+    built = a_scene(a_room("a", a_tenant("mounts", is_non_preemptible=True), cpu=4)).build()
+
+    assert choosing.decide(ONE, built, ["a"], {"a": {"mounts"}}).obstacles == {"a": Obstacle.BESIDE_OTHERS}
+
+
+def test_once_those_have_gone_that_go_and_there_is_room_they_are_waited_for_first():
+    built = a_scene(a_room("a", a_tenant("low"), a_tenant("told", is_going=True), cpu=2)).build()
+
+    assert choosing.decide(ONE, built, ["a"], {"a": {"low"}}).obstacles == {"a": Obstacle.WILL_HAVE_ROOM}
