@@ -178,6 +178,18 @@ async def test_what_was_not_looked_at_in_time_is_left_out() -> None:
         assert called.counted(Outcome.LATE) == 1
 
 
+async def test_an_answer_that_comes_too_late_is_neither_expected_nor_remembered() -> None:
+    async with serving(FixedStage([a_tenant("a", "one")])) as called:
+        # It begins, looks what is known, looks at the node; and then it is too late.
+        looks = iter([0.0, 0.0, 0.0])
+        called.extender._monotonic = lambda: next(looks, 4.5)
+        status, _ = await called.refused(a_call({"one": "a"}))
+        assert status == 503
+        assert called.counted(Outcome.LATE) == 1
+        assert called.stage.expected == []
+        assert called.choices.of("one", "a") is None
+
+
 async def test_a_fault_of_ours_is_answered_and_the_next_call_is_served(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(FixedStage([a_tenant("a", "one")], failure=ValueError("of a test"))) as called:
         status, text = await called.refused(a_call({"one": "a"}))

@@ -1,6 +1,6 @@
 """The decision: of the candidate nodes, those on which victims help, the best first; for a gang all of it or nothing."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from . import selecting
@@ -64,8 +64,11 @@ def decide(
     scene: Scene,
     nodes: Iterable[str],
     proposed: Mapping[str, Collection[str]] | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Decision:
     """Choose victims for the preemptor on the nodes, by name; `proposed` are the scheduler's own by node, as uids.
+
+    Once `is_over` says so, nobody waits for more than was found: a gang that was not placed by then is not placed.
 
     Where only the scheduler can tell what fits, its victims are taken, if they may all be victims: where it matters who is
     near whom (pod affinity, topology spread, claims of devices), and where it wants victims though there is room (limits of
@@ -82,7 +85,7 @@ def decide(
     if not WAITING_IS_ENOUGH.isdisjoint(obstacles.values()):
         return Decision(obstacles=obstacles)
     helping = {node: one for node, one in found.items() if isinstance(one, Selection)}
-    plans, more = _plans(helping, survey, court)
+    plans, more = _plans(helping, Planner(survey, court, is_over), court)
     return Decision(choices=tuple(_choice(plan, scene) for plan in plans), obstacles=obstacles | more)
 
 
@@ -118,9 +121,9 @@ def _on(node: str, survey: Survey, court: Court, proposed: Mapping[str, Collecti
     return selecting.as_proposed(room, proposed[node], court) if found is Obstacle.HAS_ROOM else found
 
 
-def _plans(helping: Mapping[str, Selection], survey: Survey, court: Court) -> tuple[list[Plan], dict[str, Obstacle]]:
+def _plans(helping: Mapping[str, Selection], planner: Planner, court: Court) -> tuple[list[Plan], dict[str, Obstacle]]:
     """Return a plan for each node from which there is one, the best first, and what stands against the others."""
-    planner, scale = Planner(survey, court), scale_for(helping.values(), court.scene.now)
+    scale = scale_for(helping.values(), court.scene.now)
     tried = _promising(helping, scale) if court.preemptor.rest else list(helping)
     plans: list[Plan] = []
     obstacles: dict[str, Obstacle] = dict.fromkeys(helping.keys() - set(tried), Obstacle.GANG)

@@ -6,7 +6,7 @@ back. Pods are placed by requests, host ports, taints and selectors: nothing her
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from . import selecting, units
@@ -17,6 +17,11 @@ from .selecting import Selection, Taken
 from .space import Load
 from .surveying import NOBODY, Scale, Survey, helps, scale_for
 from .units import Rank, Unit
+
+MOST_KINDS = 8
+"""Of pods that differ in what they ask for, in one gang: all nodes are looked at for each, 0.5 s of 5,000."""
+_SLACK = 2
+"""Times `maxVictims` before a plan is given up: some may turn out not to be needed, but not most of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +51,25 @@ def alone(node: str, selection: Selection) -> Plan:
 class Planner:
     """Plans for one preemptor. What it has found of the nodes is kept from plan to plan."""
 
-    def __init__(self, survey: Survey, court: Court) -> None:
-        self._court = court
+    def __init__(self, survey: Survey, court: Court, is_over: Callable[[], bool]) -> None:
+        """`is_over`: nobody waits for a plan any more."""
+        self._court, self._is_over = court, is_over
         self._surveys = [survey]
+        self._kinds = [self._survey_for(guest) for guest in court.preemptor.rest]
         self._orders: dict[int, tuple[Scale, Sequence[tuple[Rank, str]]]] = {}
 
     def plan(self, node: str, selection: Selection) -> Plan | None:
         """Return a plan that begins with these victims on that node; `None` where the rest cannot be placed."""
         preemptor = self._court.preemptor
+        if len(self._surveys) > MOST_KINDS:
+            return None
         # The scheduler's own victims are not ours to let back: why they have to go, only it knows.
         is_proposed = selection is not self._surveys[0].on(node)
         draft = _Draft(self._court, frozenset({node} if is_proposed else ()))
         draft.put(node, preemptor.guest, selection)
-        for guest in preemptor.rest:
-            index = self._survey_for(guest)
-            if not self._place(guest, index, draft):
+        most = _SLACK * self._court.scene.settings.max_victims
+        for guest, index in zip(preemptor.rest, self._kinds, strict=True):
+            if self._is_over() or draft.count() > most or not self._place(guest, index, draft):
                 return None
         draft.let_back()
         return draft.plan(node, selection.violations)
@@ -80,7 +89,7 @@ class Planner:
     def _order(self, index: int) -> tuple[Scale, Sequence[tuple[Rank, str]]]:
         """Return all nodes that help pods of a kind, the best first."""
         if index not in self._orders:
-            found = self._surveys[index].all_that_help()
+            found = self._surveys[index].all_that_help(self._is_over)
             scale = scale_for(found.values(), self._court.scene.now)
             self._orders[index] = scale, sorted((scale.weigh(one), node) for node, one in found.items())
         return self._orders[index]
@@ -89,6 +98,9 @@ class Planner:
         for index, survey in enumerate(self._surveys):
             if survey.is_for(guest):
                 return index
+        # One more than are looked at is enough to know.
+        if len(self._surveys) > MOST_KINDS:
+            return MOST_KINDS
         self._surveys.append(Survey(guest, self._court))
         return len(self._surveys) - 1
 
@@ -129,6 +141,10 @@ class _Draft:
             rank = self._weighed[kind, node]
             if rank is not None:
                 yield rank, node
+
+    def count(self) -> int:
+        """Count who goes, as a decision counts them."""
+        return len(self._wholes) + sum(map(len, self._singles.values()))
 
     def let_back(self) -> None:
         """Let back whoever is not needed any more: later victims made room for earlier pods, too."""

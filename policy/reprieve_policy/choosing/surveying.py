@@ -5,9 +5,10 @@ lowest sum of priorities, fewest victims. Then, where anybody says anything, the
 001); then whose victims started last.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 
 from . import fitting, selecting, units
 from .court import Court
@@ -47,9 +48,9 @@ class Survey:
         room = self._court.scene.rooms.get(node)
         return room is not None and fitting.suits(self._guest.wish, room)
 
-    def all_that_help(self) -> dict[str, Selection | Obstacle]:
-        """Return all nodes of the scene on which such a pod has room, or could have."""
-        found = {node: self.on(node) for node in self._court.scene.rooms}
+    def all_that_help(self, is_over: Callable[[], bool]) -> dict[str, Selection | Obstacle]:
+        """Return all nodes of the scene on which such a pod has room, or could have; once it is over, those seen so far."""
+        found = {node: self.on(node) for node in takewhile(lambda _: not is_over(), self._court.scene.rooms)}
         return {node: selection for node, selection in found.items() if helps(selection)}
 
     def _look(self, node: str) -> Selection | Obstacle:

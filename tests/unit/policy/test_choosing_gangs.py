@@ -364,3 +364,42 @@ def test_nor_on_a_node_that_keeps_the_preemptor_out():
     built = a_scene(a_room("a", a_tenant("near", repels=True), is_unschedulable=True)).build()
 
     assert choosing.decide(ONE, built, ["a"], {"a": {"near"}}).obstacles == {"a": Obstacle.UNSUITABLE}
+
+
+def of_many_kinds(kinds: int) -> Preemptor:
+    """Return one of a gang of small pods that all ask for something else."""
+    return a_preemptor(
+        cpu=1, group=MINE, rest=[a_guest(f"mate-{index}", cpu=index / 1000) for index in range(1, kinds)]
+    )
+
+
+@pytest.mark.parametrize(("kinds", "is_placed"), [(8, True), (9, False), (40, False)])
+def test_a_gang_of_too_many_kinds_takes_nobody(kinds: int, is_placed: bool):  # noqa: FBT001
+    """All nodes are looked at for each kind. Without this, one gang would hold up all preemption."""
+    found = decided(of_many_kinds(kinds), a_scene(full("a"), full("b")), ["a"])
+
+    assert (found.best is not None) == is_placed
+
+
+def test_a_gang_that_needs_far_too_many_victims_is_given_up_early():
+    rooms = [full(f"n{index:03}") for index in range(200)]
+    looked: list[None] = []
+
+    def is_over() -> bool:
+        looked.append(None)
+        return False
+
+    found = choosing.decide(a_gang_of(200), a_scene(*rooms).build(), ["n000"], None, is_over)
+
+    assert found.best is None
+    # Once for each node, and once for each pod that was placed.
+    assert len(looked) < 2 * len(rooms)
+
+
+def test_what_is_not_placed_in_time_is_not_placed():
+    looks = iter([False, True, True, True])
+    built = a_scene(full("a"), full("b"), full("c")).build()
+
+    found = choosing.decide(a_gang_of(2), built, ["a"], None, lambda: next(looks, True))
+
+    assert found.obstacles == {"a": Obstacle.GANG}

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
 from reprieve_policy import choosing
@@ -34,6 +34,8 @@ _MOST_AT_ONCE = 2
 _PATIENCE_SECONDS = 0.5
 """For a watch to see what the scheduler's own has seen already; milliseconds where all is well."""
 _PAUSE_SECONDS = 0.01
+_LATEST_SECONDS = 0.5
+"""After the deadline: what is found by then is rendered and sent, before the scheduler's own timeout a second after it."""
 _STATUS = {
     Outcome.CHOSEN: 200,
     Outcome.PARTIAL: 200,
@@ -97,6 +99,20 @@ class _Deadline:
     @property
     def is_over(self) -> bool:
         return self.monotonic() >= self.at
+
+    @property
+    def is_missed(self) -> bool:
+        """True where the scheduler may have stopped waiting for the answer."""
+        return self.monotonic() >= self.at + _LATEST_SECONDS
+
+    def cuts(self) -> bool:
+        """Return whether it is over, where that leaves work undone."""
+        self.cut_short = self.cut_short or self.is_over
+        return self.is_over
+
+    def halfway(self) -> "_Deadline":
+        """Return one for the first half of the time that is left."""
+        return replace(self, at=(self.at + self.monotonic()) / 2)
 
     def within(self, nodes: Iterable[str]) -> Iterator[str]:
         """Yield nodes for as long as there is time."""
@@ -163,9 +179,20 @@ class Extender:
             preemptor = self._stage.preemptor(asked.preemptor_uid)
             if preemptor is None or (asked.proposed and not nodes) or not self._stage.is_settled:
                 return self._say(Outcome.BEHIND)
-            scene, within = self._stage.scene(), deadline.within(nodes)
-            decision = await asyncio.to_thread(choosing.decide, preemptor, scene, within, asked.proposed)
-            return self._take(preemptor, decision, cut_short=deadline.cut_short)
+            # Placing the rest of a gang takes time, too.
+            looking = deadline.halfway() if preemptor.rest else deadline
+            decision = await asyncio.to_thread(
+                choosing.decide,
+                preemptor,
+                self._stage.scene(),
+                looking.within(nodes),
+                asked.proposed,
+                deadline.cuts,
+            )
+            # Nobody acts on it any more: neither is it expected, nor remembered.
+            if deadline.is_missed:
+                return self._say(Outcome.LATE)
+            return self._take(preemptor, decision, cut_short=deadline.cut_short or looking.cut_short)
 
     async def _wait_known(self, asked: Asked, deadline: "_Deadline") -> list[str]:
         """Wait a little for the watches; return the nodes on which they have all that the scheduler has."""
