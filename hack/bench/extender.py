@@ -151,7 +151,12 @@ def call(cluster: stub_api.Collections, pods: int, *, whole: bool) -> bytes:
 
 def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -> None:
     cluster = collections(options.nodes, options.pods, 2 * options.calls + 1)
-    flags = ("--extender=true", f"--max-extender-bytes={MAX_BYTES}", "--extender-timeout-seconds=60")
+    flags = (
+        "--extender=true",
+        f"--max-extender-bytes={MAX_BYTES}",
+        "--extender-schedulers=",
+        "--extender-timeout-seconds=60",
+    )
     with stub_api.serve(cluster) as url:
         command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *flags)
         with servers.running(command, None, folder / "log", trust) as server:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -56,11 +56,17 @@ class Called:
 
 @asynccontextmanager
 async def serving(
-    stage: FixedStage | None = None, *, timeout_seconds: float = 4.0, read_seconds: float = 4.0
+    stage: FixedStage | None = None,
+    *,
+    timeout_seconds: float = 4.0,
+    read_seconds: float = 4.0,
+    schedulers: Sequence[str] = (),
 ) -> AsyncIterator[Called]:
     stage = stage or FixedStage([a_tenant("a", "one")])
     registry, choices = CollectorRegistry(), RememberedChoices()
-    extender = Extender(stage, choices, ExtenderMetrics(registry), timeout_seconds=timeout_seconds)
+    extender = Extender(
+        stage, choices, ExtenderMetrics(registry), timeout_seconds=timeout_seconds, schedulers=schedulers
+    )
     bodies = Bodies("call", max_bytes=LIMIT, timeout_seconds=read_seconds)
     async with running_server(further_routes=routes(extender, bodies)) as server:
         yield Called(server, stage, choices, extender, registry)
@@ -221,14 +227,41 @@ async def test_hostile_bodies_are_answered_in_one_sentence(body: bytes, status: 
         assert len(text) < 300
 
 
-async def test_a_slow_call_is_cut_off_and_a_third_at_once_is_turned_away_before_its_body() -> None:
+async def test_slow_calls_are_cut_off_and_keep_nobody_out() -> None:
     async with serving(read_seconds=1.0) as called:
-        slow = [asyncio.create_task(_send_half(called.server)) for _ in range(2)]
+        slow = [asyncio.create_task(_send_half(called.server)) for _ in range(8)]
+        await until(lambda: len(called.extender._read) == 8)
+        assert await called.call({"one": "a"}) == {"one": victims("a")}
+        # Whoever had sent for longest made way for it.
+        assert sorted(await asyncio.gather(*slow)) == [408] * 7 + [503]
+        assert called.counted(Outcome.BUSY) == 1
+        assert called.extender._read == []
+
+
+async def test_a_third_call_at_once_is_turned_away() -> None:
+    async with serving(FixedStage([a_tenant("a", "one")], looks_until_known=10**9)) as called:
+        two = [asyncio.create_task(called.refused(a_call({"one": "a"}))) for _ in range(2)]
         await until(lambda: called.extender._under_way == 2)
         status, _ = await called.refused(a_call({"one": "a"}))
         assert status == 503
         assert called.counted(Outcome.BUSY) == 1
-        assert await asyncio.gather(*slow) == [408, 408]
+        assert [status for status, _ in await asyncio.gather(*two)] == [503, 503]
+
+
+NOBODYS = {
+    "a pod with a scheduling gate": {"is_gated": True},
+    "a pod that another scheduler places, or none": {"scheduler": "nobody"},
+}
+
+
+@pytest.mark.parametrize("fields", NOBODYS.values(), ids=NOBODYS)
+async def test_nobody_goes_for(fields: dict[str, Any]) -> None:
+    stage = FixedStage([a_tenant("a", "one")], [a_preemptor(**{"scheduler": "ours", **fields})])
+    async with serving(stage, schedulers=["ours"]) as called:
+        status, _ = await called.refused(a_call({"one": "a"}))
+        assert status == 503
+        assert called.stage.expected == []
+        called.stage.preemptors[:] = [a_preemptor(scheduler="ours")]
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 

@@ -113,7 +113,10 @@ class _Program:
     def _extend(self, stage: WatchedStage, settings: Settings) -> Routes:
         seconds, metrics = settings.extender_timeout_seconds, ExtenderMetrics(self.metrics.registry)
         bodies = Bodies("call", max_bytes=settings.max_extender_bytes, timeout_seconds=seconds)
-        return routes(Extender(stage, self.choices, metrics, timeout_seconds=seconds), bodies)
+        extender = Extender(
+            stage, self.choices, metrics, timeout_seconds=seconds, schedulers=settings.extender_schedulers
+        )
+        return routes(extender, bodies)
 
     def _watches(self) -> Mapping[str, Watch]:
         return {**self.facts.watches(), **({} if self.stage is None else self.stage.watches())}

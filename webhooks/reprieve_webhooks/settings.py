@@ -40,6 +40,10 @@ class Settings:
     extender_timeout_seconds: float = setting(
         4.0, help="for one call of a scheduler; less than its `httpTimeout`, 5 s unless it is told otherwise [s]"
     )
+    extender_schedulers: tuple[str, ...] = setting(
+        ("default-scheduler", "reprieve-scheduler"),
+        help="`schedulerName` of pods that the extender answers for, separated by commas; empty for any",
+    )
     max_extender_bytes: int = setting(
         32 * 1024 * 1024, help="largest call of a scheduler that is read: uids of 5,000 nodes with 110 pods each [B]"
     )

@@ -85,6 +85,7 @@ class PodSpec(objects.Spec):
     """A pod's spec with what placing it depends on."""
 
     activeDeadlineSeconds: int | None = None
+    schedulerName: str = ""
     affinity: Affinity | None = None
     tolerations: Sequence[Tolerated] | None = None
     containers: Sequence[Container] | None = None

@@ -95,6 +95,8 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: NativeGroup | None = None) -
         nominated_node=pod.status.nominatedNodeName or None,
         devices=cost.devices_of(pod.spec)[1],
         walltime_seconds=pod.spec.activeDeadlineSeconds,
+        scheduler=pod.spec.schedulerName,
+        is_gated=bool(pod.spec.schedulingGates),
         depends_on_pods=wishing.depends_on_pods(pod.spec),
     )
 

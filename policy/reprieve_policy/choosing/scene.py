@@ -118,6 +118,10 @@ class Preemptor:
     """That it and the rest of its gang ask for; see `cost.devices_of`."""
     walltime_seconds: int | None = None
     """The longest that it may run."""
+    scheduler: str = ""
+    """The name of the scheduler that is to place it."""
+    is_gated: bool = False
+    """No scheduler places it yet."""
     depends_on_pods: bool = False
     """Whether it fits depends on which pods are near: its affinities and its spread cannot be judged here."""
 

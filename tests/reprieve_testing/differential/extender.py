@@ -79,6 +79,8 @@ def running(handle: ClusterHandle) -> Iterator[Extender]:
         f"--listen-port={port}",
         f"--cert-dir={certificates}",
         "--extender=true",
+        # Those of the scenes have names of their own.
+        "--extender-schedulers=",
         "--drain-seconds=0.2",
     )
     programs = Programs(handle.cluster.home, handle.kubectl, {WEBHOOKS: Place(flags, f"https://{_ADDRESS}:{port}")})

@@ -261,6 +261,10 @@ PREEMPTORS = {
     "where victims may still be going for it is known": Case(
         pod=a_pod(status={"nominatedNodeName": "n"}), want={"nominated_node": "n"}
     ),
+    "which scheduler places it is known": Case(
+        pod=a_pod({"schedulerName": "ours"}), want={"scheduler": "ours", "is_gated": False}
+    ),
+    "and that none does yet": Case(pod=a_pod({"schedulingGates": [{"name": "wait"}]}), want={"is_gated": True}),
     "no longer nominated is not nominated": Case(
         pod=a_pod(status={"nominatedNodeName": ""}), want={"nominated_node": None}
     ),

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -30,7 +30,9 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MOST_AT_ONCE = 2
-"""A scheduler makes one call at a time: two schedulers. Each call may hold a body as large as is allowed."""
+"""A scheduler makes one call at a time: two schedulers."""
+_MOST_READ = 8
+"""Bodies that are on their way, each as large as is allowed. Whoever sends slowest makes way: a scheduler's comes at once."""
 _PATIENCE_SECONDS = 0.5
 """For a watch to see what the scheduler's own has seen already; milliseconds where all is well."""
 _PAUSE_SECONDS = 0.01
@@ -133,33 +135,53 @@ class Extender:
         metrics: ExtenderMetrics,
         *,
         timeout_seconds: float,
+        schedulers: Collection[str] = (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`schedulers`: names of those whose pods are answered for; none: any."""
         self._stage, self._choices, self._metrics = stage, choices, metrics
+        self._schedulers = schedulers
         self._timeout_seconds, self._monotonic = timeout_seconds, monotonic
         self._under_way = 0
+        self._read: list[asyncio.Timeout] = []
         self._turn = asyncio.Lock()
 
     async def answer(self, read: Callable[[], Awaitable[bytes | T]]) -> Said | T:
         """Answer one call, whose body `read` returns; what else that returns is passed on."""
-        # Before the body, which costs most: whoever has too many calls under way, or is not known here, waits for nothing.
-        if self._under_way >= _MOST_AT_ONCE:
-            return self._say(Outcome.BUSY)
+        # Before the body, which costs most.
         if self._stage.is_behind:
             return self._say(Outcome.BEHIND)
-        self._under_way += 1
-        try:
-            return await self._read_and_decide(read)
-        finally:
-            self._under_way -= 1
-
-    async def _read_and_decide(self, read: Callable[[], Awaitable[bytes | T]]) -> Said | T:
         started = self._monotonic()
-        deadline = _Deadline(started + self._timeout_seconds, self._monotonic)
-        body = await read()
+        body = await self._read_in_turn(read)
+        if body is None or (isinstance(body, bytes) and self._under_way >= _MOST_AT_ONCE):
+            return self._say(Outcome.BUSY)
         if not isinstance(body, bytes):
             self._metrics.count_call(Outcome.MALFORMED)
             return body
+        self._under_way += 1
+        try:
+            return await self._answer_one(body, started)
+        finally:
+            self._under_way -= 1
+
+    async def _read_in_turn(self, read: Callable[[], Awaitable[bytes | T]]) -> bytes | T | None:
+        """Return what `read` returns; `None` where too many came after it."""
+        # Without this, two posts that trickle would keep every scheduler out.
+        if len(self._read) >= _MOST_READ:
+            self._read.pop(0).reschedule(asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout(None) as patience:
+                self._read.append(patience)
+                try:
+                    return await read()
+                finally:
+                    if patience in self._read:
+                        self._read.remove(patience)
+        except TimeoutError:
+            return None
+
+    async def _answer_one(self, body: bytes, started: float) -> Said:
+        deadline = _Deadline(started + self._timeout_seconds, self._monotonic)
         try:
             said = await self._decide(body, deadline)
         except Exception:  # noqa: BLE001 - whatever it was is our fault, and the process lives
@@ -176,7 +198,7 @@ class Extender:
         nodes = await self._wait_known(asked, deadline)
         # One after the other: what the first was told, the second has to know.
         async with self._turn:
-            preemptor = self._stage.preemptor(asked.preemptor_uid)
+            preemptor = self._preemptor(asked.preemptor_uid)
             if preemptor is None or (asked.proposed and not nodes) or not self._stage.is_settled:
                 return self._say(Outcome.BEHIND)
             # Placing the rest of a gang takes time, too.
@@ -194,13 +216,19 @@ class Extender:
                 return self._say(Outcome.LATE)
             return self._take(preemptor, decision, cut_short=deadline.cut_short or looking.cut_short)
 
+    def _preemptor(self, uid: str) -> Preemptor | None:
+        """Return the pod for which a scheduler of ours may ask now."""
+        found = self._stage.preemptor(uid)
+        is_ours = found is not None and not found.is_gated
+        return found if is_ours and found and (not self._schedulers or found.scheduler in self._schedulers) else None
+
     async def _wait_known(self, asked: Asked, deadline: "_Deadline") -> list[str]:
         """Wait a little for the watches; return the nodes on which they have all that the scheduler has."""
         patience = _Deadline(min(self._monotonic() + _PATIENCE_SECONDS, deadline.at), self._monotonic)
         unknown = dict(asked.proposed)
         while True:
             unknown = {node: uids for node, uids in unknown.items() if not self._stage.knows(node, uids)}
-            is_known = not unknown and self._stage.preemptor(asked.preemptor_uid) is not None
+            is_known = not unknown and self._preemptor(asked.preemptor_uid) is not None
             if (is_known and self._stage.is_settled) or patience.is_over:
                 return [node for node in asked.proposed if node not in unknown]
             await asyncio.sleep(_PAUSE_SECONDS)
