@@ -113,9 +113,19 @@ async def test_without_an_api_server_it_lives_and_says_what_it_waits_for(tmp_pat
         assert status == 503
         known = "namespaces, priorityclasses, policy, lease, elasticquotas"
         owners = "jobs, statefulsets, replicasets, jobsets, leaderworkersets"
-        assert text == f"not ready: certificates, {known}, {owners}\n"
+        assert text == f"not ready: certificates, {known}, {owners}, nominees\n"
         assert (await program.wait_for_log("certificates not ensured"))["level"] == "warning"
         assert "not-for-logs" not in json.dumps(program.log)
+
+
+async def test_with_the_extender_its_watches_are_waited_for_too(tmp_path: Path):
+    """Without this, a new replica would leave every scheduler to its own choice for as long as it lists pods."""
+    async with running(tmp_path, "--extender=true") as program:
+        _, text = await program.get("/readyz")
+        assert text.endswith(", nominees, pods, nodes, poddisruptionbudgets, podgroups\n")
+        _, metrics = await program.get("/metrics")
+        for name in ("nominees", "pods", "nodes", "poddisruptionbudgets"):
+            assert f'reprieve_facts_age_seconds{{collection="{name}"}} +Inf' in metrics
 
 
 async def test_a_review_that_needs_what_cannot_be_read_is_not_guessed(tmp_path: Path):

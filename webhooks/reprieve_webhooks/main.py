@@ -10,6 +10,7 @@ import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import uvloop
 
@@ -22,6 +23,7 @@ from reprieve_certs.serving import ServingContext
 from reprieve_certs.store import KubernetesSecret
 from reprieve_runtime import logs
 from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.reflector import Reflector
 from reprieve_runtime.settings import load, refuse
 from reprieve_runtime.watch_metrics import Watch
 
@@ -119,11 +121,18 @@ class _Program:
         return routes(extender, bodies)
 
     def _watches(self) -> Mapping[str, Watch]:
-        return {**self.facts.watches(), **({} if self.stage is None else self.stage.watches())}
+        return {**self.facts.watches(), **self._beside_reviews()}
+
+    def _beside_reviews(self) -> Mapping[str, Reflector[Any, Any]]:
+        """Return the watches for schedulers and evictions, which are to be answered no less."""
+        of_extender = {} if self.stage is None else self.stage.watches()
+        return {"nominees": self.guard.nominees.reflector, **of_extender}
 
     def missing(self) -> tuple[str, ...]:
         """Return what a right answer still waits for."""
-        return (() if self.certificates.is_established else ("certificates",)) + self.facts.unsynced
+        unsynced = (name for name, watch in self._beside_reviews().items() if not watch.is_synced)
+        established = () if self.certificates.is_established else ("certificates",)
+        return tuple(dict.fromkeys((*established, *self.facts.unsynced, *unsynced)))
 
 
 async def _serve(settings: Settings, names: ServingNames) -> None:
