@@ -184,6 +184,14 @@ async def test_what_was_not_looked_at_in_time_is_left_out() -> None:
         assert called.counted(Outcome.LATE) == 1
 
 
+async def test_what_is_needed_to_run_a_cluster_takes_whom_the_scheduler_chooses() -> None:
+    async with serving(FixedStage([a_tenant("a", "one")], [a_preemptor(is_exempt=True)])) as called:
+        status, _ = await called.refused(a_call({"one": "a"}))
+        assert status == 503
+        assert called.counted(Outcome.EXEMPT) == 1
+        assert called.stage.expected == []
+
+
 async def test_an_answer_that_comes_too_late_is_neither_expected_nor_remembered() -> None:
     async with serving(FixedStage([a_tenant("a", "one")])) as called:
         # It begins, looks what is known, looks at the node; and then it is too late.

@@ -92,8 +92,10 @@ def decide(
 def why_not(preemptor: Preemptor, tenant: Tenant, scene: Scene) -> Refusal | None:
     """Return why the tenant is no victim of the preemptor, `None` where it may be one.
 
-    That others go already for the preemptor is none: it may be of the same round.
+    That others go already for the preemptor is none: it may be of the same round. For Kubernetes' own there is never any.
     """
+    if preemptor.is_exempt:
+        return None
     court = Court(preemptor, scene)
     ground = court.grounds.of_preemptor()
     return court.why_not(tenant) if ground is None else Refusal(ground, SENTENCES[ground])

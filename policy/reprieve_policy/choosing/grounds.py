@@ -25,6 +25,7 @@ from .scene import Preemptor, Scene, Tenant
 class Ground(StrEnum):
     """On what a pod is refused as a victim, in the order in which they are asked."""
 
+    EXEMPT = "exempt"
     NEVER_PREEMPTS = "never-preempts"
     MAY_NOT_PREEMPT = "may-not-preempt"
     UNFINISHED = "unfinished"
@@ -59,7 +60,9 @@ class Grounds:
         self._takes = frozenset(takes | ({own} & {settings.default_class}))
 
     def of_preemptor(self) -> Ground | None:
-        """Return why the preemptor takes no victims at all."""
+        """Return why no victims are chosen for the preemptor at all."""
+        if self._preemptor.is_exempt:
+            return Ground.EXEMPT
         if self._preemptor.never_preempts:
             return Ground.NEVER_PREEMPTS
         return None if self._preemptor.can_preempt else Ground.MAY_NOT_PREEMPT

@@ -25,10 +25,9 @@ from reprieve_policy import facts as known
 from reprieve_policy.cost import Work
 from reprieve_policy.disruption import Mode
 from reprieve_policy.facts import Facts
-from reprieve_policy.namespace import OFF
+from reprieve_policy.namespace import EXEMPT, OFF
 from reprieve_policy.native_group import NativeGroup
 from reprieve_policy.objects import annotations_of, labels_of
-from reprieve_policy.preemption_class import HIGHEST
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.toleration import Candidate, Toleration
 from reprieve_policy.walltime import Walltime
@@ -86,7 +85,8 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: NativeGroup | None = None) -
         guest=guest_of(pod, facts),
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name or "",
-        preemption_class=_class_of_preemptor(pod, facts),
+        preemption_class=known.effective_class(view, facts),
+        is_exempt=_priority(pod, facts) > HIGHEST_USER_PRIORITY or pod.metadata.namespace in EXEMPT,
         never_preempts=policy == "Never",
         can_preempt=koordinator.can_preempt(view.labels, policy, disable_default_trigger_preemption=no_default),
         quota=_quota(pod, facts),
@@ -230,13 +230,6 @@ def _priority(pod: Pod, facts: Facts) -> int:
         return pod.spec.priority
     named = known.priority_class_of(pod.view, facts)
     return 0 if named is None else named.value or 0
-
-
-def _class_of_preemptor(pod: Pod, facts: Facts) -> int:
-    # Kubernetes' own come first, whatever they say. Without this, a node's own DaemonSets could not displace a class-5 pod.
-    if _priority(pod, facts) > HIGHEST_USER_PRIORITY:
-        return HIGHEST
-    return known.effective_class(pod.view, facts)
 
 
 def _candidate(pod: Pod, facts: Facts) -> Candidate:

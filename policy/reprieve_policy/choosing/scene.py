@@ -100,6 +100,8 @@ class Preemptor:
     namespace: str = ""
     name: str = ""
     preemption_class: int = DEFAULT
+    is_exempt: bool = False
+    """It is Kubernetes' own or of an exempt Namespace: its victims are the scheduler's choice, by no policy of ours."""
     never_preempts: bool = False
     """Its `preemptionPolicy` is `Never`."""
     can_preempt: bool = True

@@ -60,6 +60,7 @@ _WITH_FIGURES: Mapping[Ground, Callable[[Preemptor, Tenant, Scene], str]] = {
 }
 
 SENTENCES: Mapping[Ground, str] = {
+    Ground.EXEMPT: "the preemptor is Kubernetes' own, or of an exempt Namespace: its victims are the scheduler's choice",
     Ground.NEVER_PREEMPTS: "the preemptor's preemptionPolicy is Never",
     Ground.MAY_NOT_PREEMPT: f"the preemptor may take no victims: label {CAN_PREEMPT}, or the policy's default for it",
     Ground.UNFINISHED: "the preemptor has victims that are still going",

@@ -229,3 +229,13 @@ def test_times_are_judged_at_the_scenes_moment():
 
     assert choosing.why_not(ME, tolerating(61), replace(later, now=NOW)) is not None
     assert choosing.why_not(ME, tolerating(61), later) is None
+
+
+def test_for_kubernetes_own_nothing_is_chosen_and_nobody_is_refused():
+    """Without this, what a node needs would wait for what its users have said."""
+    own, protected = replace(ME, is_exempt=True), low(is_non_preemptible=True, preemption_class=10)
+    built = a_scene(a_room("n", protected, cpu=1)).build()
+
+    assert choosing.decide(own, built, ["n"]).ground is Ground.EXEMPT
+    assert choosing.why_not(own, protected, built) is None
+    assert choosing.why_not(ME, protected, built) is not None

@@ -244,9 +244,9 @@ PREEMPTORS = {
         pod=a_pod(),
         want={"guest.priority": 7, "preemption_class": 4, "never_preempts": False, "can_preempt": True, "devices": 0.5},
     ),
-    "one of Kubernetes' own is above all classes but the highest": Case(
-        pod=a_pod({"priority": 2_000_000_000}), want={"preemption_class": 10}
-    ),
+    "one of Kubernetes' own is exempt": Case(pod=a_pod({"priority": 1_000_000_001}), want={"is_exempt": True}),
+    "the highest that a user may be is not": Case(pod=a_pod({"priority": 1_000_000_000}), want={"is_exempt": False}),
+    "one of an exempt Namespace is": Case(pod=a_pod(namespace="kube-system"), want={"is_exempt": True}),
     "one that never preempts says so": Case(pod=a_pod(NEVER), want={"never_preempts": True, "can_preempt": False}),
     "one may be forbidden to by its label": Case(
         pod=a_pod(labels={keys.CAN_PREEMPT: "false"}), want={"can_preempt": False}

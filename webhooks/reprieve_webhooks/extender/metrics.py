@@ -22,12 +22,14 @@ class Outcome(StrEnum):
     BUSY = "busy"
     BEHIND = "behind"
     """The watches are not complete, or silent for too long, or have not seen this preemptor or any of the victims."""
+    EXEMPT = "exempt"
+    """The preemptor is Kubernetes' own: no policy is asked."""
     LATE = "late"
     """Nothing was found before the time was over."""
     ERROR = "error"
 
 
-FALLBACKS = frozenset({Outcome.MALFORMED, Outcome.BUSY, Outcome.BEHIND, Outcome.LATE, Outcome.ERROR})
+FALLBACKS = frozenset(set(Outcome) - {Outcome.CHOSEN, Outcome.PARTIAL, Outcome.NOTHING})
 """Answered by another status than 200: the scheduler keeps to its own choice."""
 
 

@@ -49,6 +49,7 @@ _UNAVAILABLE = 503
 _SENTENCES = {
     Outcome.BUSY: "calls are under way; one scheduler makes one at a time",
     Outcome.BEHIND: "the watches have not seen what this call is about",
+    Outcome.EXEMPT: "what is needed to run a cluster takes whom the scheduler chooses",
     Outcome.LATE: "nothing was found in time",
     Outcome.ERROR: "internal error; see the log",
 }
@@ -201,6 +202,8 @@ class Extender:
             preemptor = self._preemptor(asked.preemptor_uid)
             if preemptor is None or (asked.proposed and not nodes) or not self._stage.is_settled:
                 return self._say(Outcome.BEHIND)
+            if preemptor.is_exempt:
+                return self._say(Outcome.EXEMPT)
             # Placing the rest of a gang takes time, too.
             looking = deadline.halfway() if preemptor.rest else deadline
             decision = await asyncio.to_thread(
