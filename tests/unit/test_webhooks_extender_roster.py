@@ -12,7 +12,7 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.choosing import reading
 from reprieve_policy.choosing.objects import Node, Pod
-from reprieve_policy.choosing.scene import Scene, Tenant
+from reprieve_policy.choosing.scene import Budget, Scene, Tenant
 from reprieve_policy.disruption import Mode
 from reprieve_policy.facts import Facts
 from reprieve_policy.namespace import NamespacePolicy
@@ -317,3 +317,18 @@ def test_of_what_a_pod_says_only_what_decides_is_kept(cluster: Cluster) -> None:
     assert len(known.packed) < 1000
     assert [port.number for port in cluster.tenant("a").ports] == [90]
     assert cluster.tenant("a").stake.saves
+
+
+def test_what_becomes_of_one_budget_changes_no_other_namespaces_list(cluster: Cluster) -> None:
+    """Without this, each of thousands of budgets that are listed would have all of them listed anew."""
+    for number in range(3):
+        cluster.seating.put_budget(f"b{number}", Budget(namespace=f"team-{number % 2}"))
+    before = cluster.scene().budgets
+    cluster.seating.put_budget("b1", Budget(namespace="team-1", allowed=1))
+    after = cluster.scene().budgets
+
+    assert {namespace: len(found) for namespace, found in before.items()} == {"team-0": 2, "team-1": 1}
+    assert after["team-0"] is before["team-0"]
+    assert [found.allowed for found in (*before["team-1"], *after["team-1"])] == [0, 1]
+    cluster.seating.drop_budget(("team-1", "b1"))
+    assert list(cluster.scene().budgets) == ["team-0"]

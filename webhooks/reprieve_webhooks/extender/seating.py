@@ -36,9 +36,6 @@ class _Index(Generic[K, V]):
     def of(self, key: K) -> Mapping[str, V]:
         return self._found.get(key, {})
 
-    def lists(self) -> dict[K, tuple[V, ...]]:
-        return {key: tuple(same.values()) for key, same in self._found.items()}
-
 
 class Seating:
     """All pods by where they are, and the nodes and budgets."""
@@ -53,9 +50,11 @@ class Seating:
         self._budgets: _Index[str, Budget] = _Index()
         self._rooms: dict[str, Room] = {}
         self._groups: dict[GroupKey, Group] = {}
-        self._budget_lists: Mapping[str, tuple[Budget, ...]] = {}
+        self._budget_lists: dict[str, tuple[Budget, ...]] = {}
         self._changed_nodes: set[str] = set()
         self._changed_groups: set[GroupKey] = set()
+        self._changed_budgets: set[str] = set()
+        """By namespace: of one event, nothing else is looked at."""
 
     def seat(self, tenant: Tenant) -> None:
         """Add a pod that has room."""
@@ -106,12 +105,12 @@ class Seating:
     def put_budget(self, name: str, budget: Budget) -> None:
         """Add a budget, or what it has become."""
         self._budgets.put(budget.namespace, name, budget)
-        self._budget_lists = self._budgets.lists()
+        self._changed_budgets.add(budget.namespace)
 
     def drop_budget(self, key: Key) -> None:
         """Take a budget away."""
         self._budgets.drop(*key)
-        self._budget_lists = self._budgets.lists()
+        self._changed_budgets.add(key[0])
 
     def knows(self, node: str, uids: Iterable[str]) -> bool:
         """True where all these pods are on that node."""
@@ -132,13 +131,16 @@ class Seating:
             self._rebuild_room(name)
         for key in self._changed_groups:
             self._rebuild_group(key)
+        for namespace in self._changed_budgets:
+            self._rebuild_budgets(namespace)
         self._changed_nodes.clear()
         self._changed_groups.clear()
+        self._changed_budgets.clear()
         return Scene(
             now=now,
             rooms=self._rooms.copy(),
             groups=self._groups.copy(),
-            budgets=self._budget_lists,
+            budgets=self._budget_lists.copy(),
             settings=settings,
         )
 
@@ -156,3 +158,10 @@ class Seating:
             self._groups[key] = reading.group_of(key, members.values())
         else:
             self._groups.pop(key, None)
+
+    def _rebuild_budgets(self, namespace: str) -> None:
+        budgets = self._budgets.of(namespace)
+        if budgets:
+            self._budget_lists[namespace] = tuple(budgets.values())
+        else:
+            self._budget_lists.pop(namespace, None)
