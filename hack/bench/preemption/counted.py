@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 FAILED_OPEN = "reviews that failed open"
 GUARD, EXTENDER = "guard", "extender"
-FALLBACKS = ("malformed", "busy", "behind", "late", "error")
+FALLBACKS = ("malformed", "busy", "behind", "exempt", "late", "error")
 """Outcomes of a call to the extender with which the scheduler keeps to its own choice."""
 
 _SAMPLE = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)

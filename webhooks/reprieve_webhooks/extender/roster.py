@@ -14,28 +14,27 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from reprieve_policy.choosing import reading
-from reprieve_policy.choosing.objects import Container, Pod
+from reprieve_policy.choosing.objects import Pod
 from reprieve_policy.choosing.scene import Preemptor, Tenant
 from reprieve_policy.facts import Facts
 from reprieve_policy.native_group import NativeGroup
-from reprieve_policy.objects import Resource, annotations_of, controller_of
+from reprieve_policy.objects import Resource, controller_of
 from reprieve_policy.quota import Shape
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.walltime import Walltime
 from reprieve_runtime.reflector import Key
 
+from . import trimming
 from .seating import Seating
 
 V = TypeVar("V")
 Link = tuple[str, str]
 """What a pod depends on: `Job` and a uid, or a native group's namespace and name. No namespace has a capital letter."""
 
-_LONGEST_ANNOTATION = 4096
-"""Of those by which anything is decided. Without this, whoever may create pods fills our memory, 256 KB with each."""
 _EXPECTED_SECONDS = 5.0
 """For a nomination, a mark or a deletion to come back through the watch: milliseconds where all is well."""
 _JOB = "Job"
-_PACK, _UNPACK = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Pod).decode
+_UNPACK = msgspec.msgpack.Decoder(Pod).decode
 
 
 class _Basis(NamedTuple):
@@ -89,8 +88,7 @@ class Roster:
     def put(self, pod: Pod) -> None:
         """Add a pod, or what it has become."""
         key = (pod.metadata.namespace or "", pod.metadata.name or "")
-        pod = _trimmed(pod)
-        packed = _PACK(pod)
+        pod, packed = trimming.trim(pod)
         known = self._pods.get(key)
         # Many changes of a pod, such as restarts of its containers, are of nothing that is read.
         if known is None or known.packed != packed:
@@ -226,30 +224,3 @@ def _links_of(pod: Pod) -> Iterator[Link]:
         yield _JOB, owner.uid
     if group is not None and group.podGroupName:
         yield pod.metadata.namespace or "", group.podGroupName
-
-
-def _trimmed(pod: Pod) -> Pod:
-    """Leave out what nothing is decided by, and may be of any size."""
-    annotations = annotations_of(pod.metadata)
-    kept = {key: text for key, text in annotations.items() if len(text) <= _LONGEST_ANNOTATION}
-    spec = replace(
-        pod.spec,
-        volumes=None,
-        containers=_bare(pod.spec.containers),
-        initContainers=_bare(pod.spec.initContainers),
-    )
-    return replace(pod, metadata=replace(pod.metadata, annotations=kept), spec=spec)
-
-
-def _bare(containers: Sequence[Container] | None) -> Sequence[Container] | None:
-    if containers is None:
-        return None
-    return [
-        Container(
-            name=found.name,
-            ports=[port for port in found.ports or () if port.hostPort],
-            resources=found.resources,
-            restartPolicy=found.restartPolicy,
-        )
-        for found in containers
-    ]
