@@ -166,11 +166,7 @@ def _spent(court: Court) -> int:
     """Count the victims that are going for others of its gang: they are of the same decision."""
     rooms = (court.scene.rooms.get(node) for node in court.preemptor.mates_nominated_to)
     going = [
-        tenant
-        for room in rooms
-        if room is not None
-        for tenant in room.tenants
-        if tenant.is_going and tenant.defence < court.preemptor.guest.priority
+        tenant for room in rooms if room is not None for tenant in room.tenants if court.grounds.is_under_way(tenant)
     ]
     return len({tenant.uid if court.whole(tenant) is None else tenant.group for tenant in going})
 

@@ -73,9 +73,10 @@ class Grounds:
         Without this, each time it is tried it would take more.
         """
         room = self._scene.rooms.get(self._preemptor.nominated_node or "")
-        return room is not None and any(map(self._is_under_way, room.tenants))
+        return room is not None and any(map(self.is_under_way, room.tenants))
 
-    def _is_under_way(self, tenant: Tenant) -> bool:
+    def is_under_way(self, tenant: Tenant) -> bool:
+        """True for one that is going and may be a victim of this round, unless nobody waits for it."""
         if not tenant.is_going or tenant.defence >= self._priority:
             return False
         # Marked, and not told yet: the operator is about to.

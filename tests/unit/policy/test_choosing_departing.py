@@ -130,3 +130,10 @@ def test_once_those_have_gone_that_go_and_there_is_room_they_are_waited_for_firs
     built = a_scene(a_room("a", a_tenant("low"), a_tenant("told", is_going=True), cpu=2)).build()
 
     assert choosing.decide(ONE, built, ["a"], {"a": {"low"}}).obstacles == {"a": Obstacle.WILL_HAVE_ROOM}
+
+
+def test_who_goes_in_years_is_none_of_a_rounds_victims():
+    stuck = (a_tenant(f"stuck-{index}", is_going=True, goes_at=after(10**9)) for index in range(3))
+    built = a_scene(a_room("a", a_tenant("low"), cpu=1), a_room("b", *stuck, cpu=3)).build()
+
+    assert choosing.decide(a_preemptor(mates_nominated_to=("b",)), built, ["a"]).best is not None
