@@ -195,8 +195,10 @@ def _of_one_that_is_protected(sought: Sought, seeker: Seeker, facts: Facts, now:
     if protection is not None:
         return _refused(_PROTECTED[protection.ground], protection.until)
     if seeker.refusal is not None:
-        path = _PATHS.get(seeker.refusal.ground, "metadata")
-        return _refused(Violation(path, Kind.FORBIDDEN, None, seeker.refusal.detail), None)
+        # Without its figures and names: whoever reads a scheduler's log or events may own neither the pod nor the rest of its gang.
+        ground = seeker.refusal.ground
+        path = _PATHS.get(ground, "metadata")
+        return _refused(Violation(path, Kind.FORBIDDEN, None, choosing.SENTENCES[ground]), None)
     if seeker.is_busy:
         return _refused(_BUSY, None)
     return None
@@ -233,6 +235,8 @@ def _clock(moment: datetime) -> str:
     return f"{moment:%H:%M:%SZ}"
 
 
+TOO_MANY = _put_off("too many evictions at once to look at each of them, try again", None)
+"""Of an eviction: whoever evicts tries again."""
 _INITIATOR = "kube-scheduler"
 _REASON = "preempted by pod"
 _HEARD = (Phase.SETTLED, Phase.SAVED, Phase.TERMINATING)

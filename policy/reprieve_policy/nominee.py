@@ -1,8 +1,8 @@
 """Whom a victim makes room for: a scheduler's DELETE names no preemptor, but what it preempts for it nominates to the node.
 
 kube-scheduler writes `status.nominatedNodeName` in the same moment as it deletes the victims where preemption is
-asynchronous (the default since 1.33), and only after the last deletion was accepted where it is not: a nomination that is
-there while a deletion is being refused tells one from the other, too.
+asynchronous (the default since 1.33), and only after the last deletion was accepted where it is not: a nomination that
+appears while a deletion is being reviewed tells one from the other, too. One that was there before may be another pod's.
 """
 
 from collections.abc import Iterable
@@ -33,10 +33,10 @@ class Nominee:
         return self.pod.status.nominatedNodeName or ""
 
 
-def infer(nominees: Iterable[Nominee], node: str, victim_priority: int) -> Nominee | None:
-    """Return the pod that a victim on this node makes room for: of several the one of the highest priority, then the oldest."""
-    possible = (one for one in nominees if one.node == node and one.priority > victim_priority and one.pod.wants_room)
-    return min(possible, key=_rank, default=None)
+def possible(nominees: Iterable[Nominee], node: str, victim_priority: int) -> list[Nominee]:
+    """Return the pods that a victim on this node may make room for, the highest priority first, then the oldest."""
+    wanting = (one for one in nominees if one.node == node and one.priority > victim_priority and one.pod.wants_room)
+    return sorted(wanting, key=_rank)
 
 
 def _rank(nominee: Nominee) -> tuple[int, str, str]:

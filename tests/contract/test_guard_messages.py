@@ -30,8 +30,10 @@ def in_phase(phase: Phase, **fields: object) -> Eviction:
     return Eviction(phase=phase, **known)  # type: ignore[arg-type]  # named by this module only
 
 
-def refused(ground: Ground, detail: str) -> Seeker:
-    return Seeker(door=Door.PREEMPTION, refusal=Refusal(ground, detail))
+def refused(ground: Ground) -> Seeker:
+    return Seeker(
+        door=Door.PREEMPTION, refusal=Refusal(ground, "what only an owner may read: pod worker-7 has priority 9000")
+    )
 
 
 HINTING = a_pod().with_hint()
@@ -47,20 +49,29 @@ SAID = {
         sought(HINTING, state=in_phase(Phase.REPRIEVED, refused_on=Protection.NEAR_COMPLETION)),
         PREEMPTED,
     ),
-    "a toleration": (sought(HINTING), refused(Ground.TOLERATION, "its PriorityClass tolerates priorities below 9000")),
-    "a class": (sought(HINTING), refused(Ground.CLASS, "a preemptor of class 4 takes no victim of class 6")),
-    "what it is defended with": (sought(HINTING), refused(Ground.PRIORITY, "it is defended with priority 9")),
-    "another ground": (sought(HINTING), refused(Ground.QUOTA, "it uses another quota than the preemptor")),
+    "a toleration": (sought(HINTING), refused(Ground.TOLERATION)),
+    "a class": (sought(HINTING), refused(Ground.CLASS)),
+    "what it is defended with": (sought(HINTING), refused(Ground.PRIORITY)),
+    "another ground": (sought(HINTING), refused(Ground.QUOTA)),
+    "one of its gang is protected": (sought(HINTING), refused(Ground.GANG)),
     "a second set": (sought(HINTING), Seeker(door=Door.PREEMPTION, is_busy=True)),
 }
 
 
 def test_every_text_is_as_it_was_agreed() -> None:
-    said = "".join(f"# {case}\n{message(*asked)}\n" for case, asked in SAID.items())
+    texts = {case: message(*asked) for case, asked in SAID.items()}
+    texts["too many evictions at once"] = str(guarding.TOO_MANY.violation)
+    said = "".join(f"# {case}\n{text}\n" for case, text in texts.items())
     if not GOLDEN.exists():
         GOLDEN.write_text(said, encoding="utf-8")
         raise AssertionError(f"{GOLDEN.name} was not there: written anew")
     assert said == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_no_text_names_anybody_or_says_what_others_are_worth() -> None:
+    said = " ".join(message(*asked) for asked in SAID.values())
+    assert "worker-7" not in said
+    assert "9000" not in said
 
 
 def test_every_text_is_short_enough_to_be_a_warning() -> None:

@@ -121,7 +121,7 @@ async def test_no_candidates_are_answered_with_no_node() -> None:
 async def test_the_guard_finds_what_was_answered() -> None:
     async with serving() as called:
         await called.call({"one": "a"})
-        choice = called.choices.of("one", "a")
+        choice = called.choices.of("one", "a", by="p")
         assert choice is not None
         assert (choice.preemptor.name, [victim.name for victim in choice.victims]) == ("pod-p", ["pod-a"])
 
@@ -132,7 +132,7 @@ async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_
     async with serving(FixedStage(gang)) as called:
         assert await called.call({"1": "ab"}) == {"1": victims("a")}
         assert called.stage.expected == [("pod-p", "1", ["a", "b", "c"])]
-        choice = called.choices.of("1", "b")
+        choice = called.choices.of("1", "b", by="p")
         assert choice is not None
 
 
@@ -141,7 +141,7 @@ async def test_a_set_that_is_being_waited_for_is_still_found_when_nothing_more_i
         await called.call({"one": "a"})
         called.stage.tenants[:] = [a_tenant("a", "one", is_going=True)]
         assert await called.call({"one": "a"}) == {}
-        assert called.choices.of("one", "a") is not None
+        assert called.choices.of("one", "a", by="p") is not None
 
 
 async def test_while_the_watches_are_behind_the_scheduler_is_left_to_its_own_choice() -> None:
@@ -167,7 +167,7 @@ async def test_a_pod_that_nobody_has_seen_takes_no_victims_whatever_it_says_of_i
         status, _ = await called.refused(a_call({"one": "a"}, "stranger"))
         assert status == 503
         assert called.counted(Outcome.BEHIND) == 1
-        assert called.choices.of("one", "a") is None
+        assert called.choices.of("one", "a", by="p") is None
 
 
 async def test_a_node_with_victims_that_nobody_has_seen_is_passed_over() -> None:

@@ -1,10 +1,8 @@
-"""The guard's route over TLS, against an API server of lists and watches: what is answered, what is written, what is asked."""
+"""The guard's route: what is answered, what is written, what is asked."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,93 +12,17 @@ import pytest_asyncio
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.namespace import NamespacePolicy
-from reprieve_policy.objects import Resource
-from reprieve_policy.settings import PolicySettings
-from reprieve_testing import reviews
-from reprieve_testing.reviews import RunningServer, a_review, running_server
-from reprieve_testing.stub_api import StubApi, stub_api, until
-from reprieve_webhooks.extender.choices import Choice, Named
-from reprieve_webhooks.guard.handler import Guard
-from reprieve_webhooks.guard.paths import SecretPaths, path_of
-from reprieve_webhooks.review import Request
-
-SCHEDULER = {"username": "system:kube-scheduler", "groups": ["system:authenticated"]}
-OPERATOR = "system:serviceaccount:reprieve-system:reprieve-operator"
-PODS = "/api/v1/pods"
-TEAM = "/api/v1/namespaces/team-a/pods"
-HINT = {keys.CHECKPOINT_HINT: "annotation:"}
-NODE = "node-1"
-
-
-@dataclass
-class Known:
-    """Facts that a test says, and what was asked for."""
-
-    facts: Facts = field(default_factory=lambda: Facts(operator_is_there=True))
-
-    async def facts_for(self, request: Request, resource: Resource) -> Facts:
-        assert request.object is resource
-        return self.facts
-
-
-@dataclass
-class Chosen:
-    """The set that an extender returned, if any."""
-
-    choice: Choice | None = None
-
-    def of(self, node: str, victim_uid: str) -> Choice | None:
-        if self.choice is None or node != NODE:
-            return None
-        return self.choice if victim_uid in {one.uid for one in self.choice.victims} else None
-
-
-@dataclass
-class Scene:
-    server: RunningServer
-    stub: StubApi
-    known: Known
-    chosen: Chosen
-    guard: Guard
-
-    async def delete(self, pod: Any, **changes: Any) -> Any:
-        review = a_review(None, old=pod, operation="DELETE", **({"userInfo": SCHEDULER} | changes))
-        return await self.server.ask("/guard", review)
-
-    async def evict(self, name: str = "train", body: Any = None, **changes: Any) -> Any:
-        kind = {"group": "policy", "version": "v1", "kind": "Eviction"}
-        review = a_review(
-            None, operation="CREATE", kind=kind, name=name, namespace="team-a", object=body or {}, **changes
-        )
-        return await self.server.ask("/guard", review)
-
-    def nominate(self, name: str = "high", priority: int = 1000, **spec: Any) -> None:
-        self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
-
-    async def nominated(self, number: int) -> None:
-        await until(lambda: len(self.guard.nominees.reflector.items) == number)
-
-
-@asynccontextmanager
-async def scene(directory: Path, *pods: Any) -> AsyncIterator[Scene]:
-    stored = {pod["metadata"]["name"]: pod for pod in pods}
-    async with stub_api(directory, collections={TEAM: stored, PODS: {}}) as (stub, api):
-        stub.lists_released.set()
-        known, chosen = Known(), Chosen()
-        guard = Guard(api, known, operator=OPERATOR, timeout_seconds=5.0, choices=chosen)
-        async with watching(guard, stub), running_server(guard=guard) as server:
-            yield Scene(server, stub, known, chosen, guard)
-
-
-@asynccontextmanager
-async def watching(guard: Guard, stub: StubApi) -> AsyncIterator[None]:
-    running = asyncio.create_task(guard.nominees.reflector.run())
-    try:
-        await until(lambda: stub.open_watches == 1)
-        yield
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
+from reprieve_testing.guard_scene import (
+    HINT,
+    OPERATOR,
+    SCHEDULER,
+    TEAM,
+    Scene,
+    a_victim,
+    scene,
+)
+from reprieve_testing.reviews import a_review
+from reprieve_webhooks.questions import BURST_CALLS
 
 
 @pytest_asyncio.fixture
@@ -109,91 +31,18 @@ async def here(tmp_path: Path) -> AsyncIterator[Scene]:
         yield found
 
 
-def a_victim(**metadata: Any) -> Any:
-    pod = reviews.a_pod(labels={keys.PREEMPTION_CLASS: "4"}, annotations=HINT)
-    pod["metadata"] |= {"uid": "uid-1", "resourceVersion": "7", **metadata}
-    pod["spec"] |= {"nodeName": NODE}
-    pod["status"] = {"phase": "Running"}
-    return pod
-
-
-def a_nominee(name: str, priority: int, **spec: Any) -> Any:
-    return {
-        "metadata": {"name": name, "namespace": "team-b", "uid": f"uid-of-{name}", "resourceVersion": "9"},
-        "spec": {"priority": priority, "containers": [], **spec},
-        "status": {"phase": "Pending", "nominatedNodeName": NODE},
-    }
-
-
 async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_that_was_judged(here: Scene) -> None:
-    here.nominate()
-    response = await here.delete(a_victim())
+    response = await here.delete_and_nominate(a_victim())
     assert response["allowed"] is False
     assert (response["status"]["code"], response["status"]["reason"]) == (429, "TooManyRequests")
     assert response["status"]["details"]["retryAfterSeconds"] == 30
     ((path, patch),) = here.stub.patches
     assert path == f"{TEAM}/train"
     metadata = patch["metadata"]
-    assert (metadata["uid"], metadata["resourceVersion"]) == ("uid-1", "7")
+    assert (metadata["uid"], metadata["resourceVersion"]) == ("uid-of-train", "7")
     assert metadata["labels"] == {keys.SOFT_EVICTION: "marked"}
     said = json.loads(metadata["annotations"][keys.KOORDINATOR_SOFT_EVICTION])
     assert said["reason"] == "preempted by pod uid-of-high"
-
-
-async def test_a_nomination_that_is_on_its_way_is_waited_for(here: Scene) -> None:
-    asked = asyncio.create_task(here.delete(a_victim()))
-    await asyncio.sleep(0)
-    here.nominate(preemptionPolicy="Never")
-    response = await asked
-    assert "preemptionPolicy is Never" in response["status"]["message"]
-    assert here.stub.patches == []
-
-
-async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_unless_it_insists(here: Scene) -> None:
-    first = await here.delete(a_victim())
-    assert "retryAfterSeconds" not in first["status"]["details"]
-    assert len(here.stub.patches) == 1
-    at_once = await here.delete(a_victim(labels={keys.SOFT_EVICTION: "requested"}))
-    assert at_once["status"]["details"]["retryAfterSeconds"] == 2
-
-
-@pytest.mark.parametrize(("said", "is_timed"), [("asynchronous", True), ("synchronous", False)])
-async def test_an_admin_may_say_how_the_scheduler_preempts(here: Scene, said: str, *, is_timed: bool) -> None:
-    here.known.facts = Facts(operator_is_there=True, settings=PolicySettings(scheduler_preemption=said))
-    if not is_timed:
-        here.nominate()
-        await here.nominated(1)
-    response = await here.delete(a_victim())
-    assert ("retryAfterSeconds" in response["status"]["details"]) is is_timed
-
-
-async def test_the_whole_set_that_was_chosen_is_marked_and_one_that_cannot_be_is_left(here: Scene) -> None:
-    victims = tuple(Named(f"uid-{number}", "team-a", f"pod-{number}") for number in (1, 2, 3))
-    here.chosen.choice = Choice(preemptor=Named("uid-of-x", "team-b", "x"), node=NODE, victims=victims)
-    here.stub.refuses = {f"{TEAM}/pod-2": 403}
-    await here.delete(a_victim())
-    assert [path for path, _ in here.stub.patches] == [f"{TEAM}/train", f"{TEAM}/pod-2", f"{TEAM}/pod-3"]
-    assert "resourceVersion" not in here.stub.patches[1][1]["metadata"]
-    assert all("uid-of-x" in json.dumps(patch) for _, patch in here.stub.patches)
-
-
-async def test_a_scheduler_sleeps_over_the_last_of_a_set_and_is_through_with_the_others(here: Scene) -> None:
-    here.nominate()
-    await here.nominated(1)
-    first, last = Named("uid-1", "team-a", "train"), Named("uid-2", "team-a", "pod-2")
-    for victims, code in (((first, last), 404), ((last, first), 429)):
-        here.chosen.choice = Choice(preemptor=Named("uid-of-high", "team-b", "high"), node=NODE, victims=victims)
-        status = (await here.delete(a_victim()))["status"]
-        assert (status["code"], "retryAfterSeconds" in status["details"]) == (code, code == 429)
-    here.chosen.choice = None
-    gang = {"scheduling.x-k8s.io/pod-group": "gang"}
-    assert (await here.delete(a_victim(labels=gang)))["status"]["reason"] == "NotFound"
-
-
-async def test_one_that_has_changed_meanwhile_is_not_marked_and_waited_for(here: Scene) -> None:
-    here.stub.refuses = {f"{TEAM}/train": 409}
-    response = await here.delete(a_victim())
-    assert response["allowed"] is False
 
 
 @pytest.mark.parametrize("status", [403, 500])
@@ -217,6 +66,34 @@ async def test_an_eviction_is_put_off_without_a_time_and_marked_as_a_request(her
     assert response["status"]["code"] == 429
     assert "retryAfterSeconds" not in response["status"]["details"]
     assert here.stub.patches[0][1]["metadata"]["labels"] == {keys.SOFT_EVICTION: "requested"}
+
+
+@pytest.mark.parametrize(
+    ("preconditions", "is_about"),
+    [
+        ({"uid": "uid-of-train"}, True),
+        ({"uid": "uid-of-train", "resourceVersion": "7"}, True),
+        ({"uid": None}, True),
+        ({}, True),
+        (None, True),
+        ({"uid": "uid-of-one-before"}, False),
+        ({"uid": ""}, False),
+        ({"resourceVersion": "6"}, False),
+    ],
+)
+async def test_an_eviction_of_another_pod_of_that_name_marks_nobody(
+    here: Scene, preconditions: Any, *, is_about: bool
+) -> None:
+    response = await here.evict(body={"deleteOptions": {"preconditions": preconditions}})
+    # The API server refuses it then, by itself.
+    assert response["allowed"] is not is_about
+    assert bool(here.stub.patches) is is_about
+
+
+async def test_of_a_bulk_of_evictions_none_goes_without_notice_because_nobody_could_look(here: Scene) -> None:
+    answers = await asyncio.gather(*(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20)))
+    assert {answered["status"]["code"] for answered in answers if not answered["allowed"]} == {429}
+    assert any("too many evictions" in json.dumps(answered) for answered in answers)
 
 
 async def test_whom_the_guard_never_touches(here: Scene) -> None:
@@ -265,68 +142,3 @@ async def test_a_pod_of_any_form_is_no_harm(here: Scene) -> None:
         assert (await here.server.send("/guard", json.dumps(review).encode()))[0] == 400
     odd = a_victim(annotations=HINT | {keys.EVICTION: "[" * 5000})
     assert (await here.delete(odd))["allowed"] is False
-
-
-# Where it is called.
-
-
-@dataclass
-class Stored:
-    """A Secret, and the trust that was injected."""
-
-    data: dict[str, bytes]
-    injected: list[bytes] = field(default_factory=list)
-    version: str = "1"
-
-    async def read(self) -> Any:
-        return self
-
-    async def write(self, data: Any, version: str) -> Any:
-        raise NotImplementedError
-
-    async def inject(self, trusted_pem: bytes) -> None:
-        self.injected.append(trusted_pem)
-
-
-def a_configuration(*configs: Any) -> Any:
-    webhooks = [{"name": f"{number}.reprieve.dev", "clientConfig": config} for number, config in enumerate(configs)]
-    return {"metadata": {"name": "reprieve-webhooks"}, "webhooks": webhooks}
-
-
-async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_are_not_served(tmp_path: Path) -> None:
-    where = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    secret = path_of(b"key")
-    told = a_configuration(
-        {"service": {"path": "/validate"}},
-        {"service": {"path": "/guard"}},
-        {"url": "https://127.0.0.1:9443/guard"},
-        {"url": f"https://127.0.0.1:9443{secret}"},
-        {"url": "https://127.0.0.1:9443/guardian"},
-    )
-    served: list[Sequence[str]] = []
-    async with stub_api(tmp_path, collections={where: {"reprieve-webhooks": told}}) as (stub, api):
-        store: Any = Stored({"ca.key": b"key"})
-        paths = SecretPaths(store, store, api, "reprieve-webhooks", served.append)
-        await paths.inject(b"pem")
-        ((_, patch),) = stub.patches
-        store.data = {"ca.key": b"next", "next-ca.key": b"after"}
-        await paths.inject(b"pem")
-        store.data = {}
-        await paths.inject(b"pem")
-    written = {step["path"]: step["value"] for step in patch if step["op"] == "replace"}
-    assert written == {
-        "/webhooks/1/clientConfig/service/path": secret,
-        "/webhooks/2/clientConfig/url": f"https://127.0.0.1:9443{secret}",
-    }
-    assert len(secret) == len("/guard/") + 32
-    # What an API server was told before is answered for a while.
-    assert served == [[secret], [path_of(b"next"), path_of(b"after"), secret], served[1]]
-    assert store.injected == [b"pem"] * 3
-
-
-async def test_at_another_path_nobody_is_heard(here: Scene) -> None:
-    here.server.webhooks.serve_guard_at([path_of(b"key")])
-    review = json.dumps(a_review(None, old=a_victim(), operation="DELETE", userInfo=SCHEDULER)).encode()
-    assert (await here.server.send("/guard", review))[0] == 404
-    assert (await here.server.send(path_of(b"another"), review))[0] == 404
-    assert (await here.server.send(path_of(b"key"), review))[0] == 200

@@ -14,22 +14,22 @@ class Memory:
         """Take in an answer; the victims are the letters of a word."""
         self.choices.remember(Choice(named(preemptor), node, tuple(map(named, victims))))
 
-    def found(self, node: str, victim: str) -> tuple[str, str] | None:
-        """Return whose set it is and who is in it."""
-        choice = self.choices.of(node, victim)
-        return choice and (choice.preemptor.uid, "".join(victim.uid for victim in choice.victims))
+    def found(self, node: str, victim: str, by: str = "p") -> str | None:
+        """Return who is in the set."""
+        choice = self.choices.of(node, victim, by=by)
+        return choice and "".join(victim.uid for victim in choice.victims)
 
 
 def named(uid: str) -> Named:
     return Named(uid, "default", f"pod-{uid}")
 
 
-def test_a_victim_is_found_with_its_whole_set_and_whose_it_is() -> None:
+def test_a_victim_is_found_with_its_whole_set() -> None:
     memory = Memory()
     memory.remember("p", "one", "ab")
     memory.remember("q", "two", "cd")
-    assert memory.found("one", "b") == ("p", "ab")
-    assert memory.found("two", "c") == ("q", "cd")
+    assert memory.found("one", "b") == "ab"
+    assert memory.found("two", "c", by="q") == "cd"
 
 
 def test_a_pod_that_no_answer_named_has_no_set() -> None:
@@ -40,14 +40,14 @@ def test_a_pod_that_no_answer_named_has_no_set() -> None:
     assert memory.found("two", "a") is None
 
 
-def test_of_two_preemptors_the_one_asked_last_counts_and_the_other_keeps_what_only_it_was_told() -> None:
+def test_nobody_is_given_what_another_preemptor_was_told() -> None:
     memory = Memory()
     memory.remember("p", "one", "ab")
     memory.remember("q", "one", "bc")
-    assert memory.found("one", "b") == ("q", "bc")
-    assert memory.found("one", "a") == ("p", "ab")
-    memory.remember("p", "one", "ab")
-    assert memory.found("one", "b") == ("p", "ab")
+    assert memory.found("one", "b") == "ab"
+    assert memory.found("one", "b", by="q") == "bc"
+    assert memory.found("one", "a", by="q") is None
+    assert memory.found("one", "a", by="r") is None
 
 
 def test_a_preemptor_asked_again_has_its_new_set_only() -> None:
@@ -55,14 +55,14 @@ def test_a_preemptor_asked_again_has_its_new_set_only() -> None:
     memory.remember("p", "one", "ab")
     memory.remember("p", "two", "c")
     assert memory.found("one", "a") is None
-    assert memory.found("two", "c") == ("p", "c")
+    assert memory.found("two", "c") == "c"
 
 
 def test_an_answer_is_forgotten_once_no_scheduler_comes_back_with_it() -> None:
     memory = Memory()
     memory.remember("p", "one", "a")
     memory.now += REMEMBERED_SECONDS - 1
-    assert memory.found("one", "a") == ("p", "a")
+    assert memory.found("one", "a") == "a"
     memory.now += 1
     assert memory.found("one", "a") is None
 
@@ -72,5 +72,5 @@ def test_of_too_many_the_oldest_go() -> None:
     for preemptor, victim in ("pa", "qb", "rc"):
         memory.remember(preemptor, "one", victim)
     assert memory.found("one", "a") is None
-    assert memory.found("one", "b") == ("q", "b")
-    assert memory.found("one", "c") == ("r", "c")
+    assert memory.found("one", "b", by="q") == "b"
+    assert memory.found("one", "c", by="r") == "c"

@@ -24,7 +24,7 @@ PLAIN = a_pod().in_class(4)
 ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 PREEMPTED = Seeker(door=Door.PREEMPTION)
 EVICTED = Seeker(door=Door.EVICTION)
-TOLERATED = Refusal(choosing.Ground.TOLERATION, "tolerates this preemptor")
+TOLERATED = Refusal(choosing.Ground.TOLERATION, "with figures")
 
 
 def in_phase(phase: Phase, *, ago: float = 0, left: float | None = None, **fields: object) -> Eviction:
@@ -125,7 +125,7 @@ CASES = {
     # The preemptor.
     "one that its preemptor may not have stays": Case(seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"),
     "whatever it is about": Case(
-        seeker=replace(PREEMPTED, refusal=Refusal(choosing.Ground.QUOTA, "it uses another quota")), want="quota"
+        seeker=replace(PREEMPTED, refusal=Refusal(choosing.Ground.QUOTA, "of pod secret")), want="quota"
     ),
     "also one that wants no checkpoint": Case(
         pod=PLAIN, seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"
@@ -147,7 +147,7 @@ WORDS = {
     "waits": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it ",
     "class": "metadata.labels[reprieve.dev/preemption-class]: Forbidden: nobody may preempt this pod",
     "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:0",
-    "priority": "spec.priorityClassName: Forbidden: tolerates this preemptor",
+    "priority": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority",
     "quota": "metadata: Forbidden: it uses another quota",
     "busy": "metadata.annotations[reprieve.dev/eviction]: Forbidden: the preemptor's victims on another node are not gone",
 }

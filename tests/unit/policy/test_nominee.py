@@ -17,8 +17,8 @@ def a_nominee(
 
 
 def inferred(*nominees: Nominee) -> str | None:
-    found = nominee.infer(nominees, "here", victim_priority=100)
-    return None if found is None else found.uid
+    found = nominee.possible(nominees, "here", victim_priority=100)
+    return found[0].uid if found else None
 
 
 def test_the_highest_priority_wins_then_the_oldest_then_any_but_always_the_same() -> None:

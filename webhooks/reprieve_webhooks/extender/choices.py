@@ -1,7 +1,7 @@
 """The sets of victims that were returned to a scheduler lately: whoever is refused one victim's deletion marks its whole set.
 
-A hint, never a right: a set holds only what our own policy decided for a preemptor that is pending, and it is known to the
-replica that was asked and no other. Where it is missing, victims are found out one by one, as without the extender.
+A hint, never a right: a set is of one preemptor, and counts only for that one, while a scheduler has it nominated; and it is known to
+the replica that was asked and no other. Where it is missing, victims are found out one by one, as without the extender.
 """
 
 import time
@@ -36,8 +36,8 @@ class Choice:
 class LastChoices(Protocol):
     """What the guard may ask."""
 
-    def of(self, node: str, victim_uid: str) -> Choice | None:
-        """Return the latest set of `node` that this victim is in; `None` where none is remembered."""
+    def of(self, node: str, victim_uid: str, *, by: str) -> Choice | None:
+        """Return the latest set of the preemptor `by`, where this victim of `node` is in it; `None` where none is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class RememberedChoices:
         self._by_preemptor[choice.preemptor.uid] = _Remembered(self._monotonic(), choice)
         self._expire()
 
-    def of(self, node: str, victim_uid: str) -> Choice | None:
-        """Return the latest set of `node` that this victim is in; `None` where none is remembered."""
+    def of(self, node: str, victim_uid: str, *, by: str) -> Choice | None:
+        """Return the latest set of the preemptor `by`, where this victim of `node` is in it; `None` where none is remembered."""
         self._expire()
-        for remembered in reversed(self._by_preemptor.values()):
-            choice = remembered.choice
-            if choice.node == node and any(victim.uid == victim_uid for victim in choice.victims):
-                return choice
-        return None
+        remembered = self._by_preemptor.get(by)
+        if remembered is None or remembered.choice.node != node:
+            return None
+        choice = remembered.choice
+        return choice if any(victim.uid == victim_uid for victim in choice.victims) else None
 
     def _expire(self) -> None:
         """Forget what is old, and the oldest of what is too much."""

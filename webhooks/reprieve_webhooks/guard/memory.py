@@ -12,14 +12,18 @@ _MOST = 5000
 _LATELY_SECONDS = 60.0
 _AT_ONCE_SECONDS = 1.0
 """Synchronous preemption comes back no sooner (`podInitialBackoffSeconds`); asynchronous, after an error, in 20 ms."""
+_INSISTENCE = 5
+"""Refusals at once, one after the other. Fewer are also what so many pods of a Job bring that a synchronous scheduler tries in turn."""
 
 
 @dataclass(slots=True)
 class _Refused:
     node: str
     at: float
-    was_timed: bool
-    asked_since: float | None = None
+    asked_since: float | None
+    by: str
+    in_vain: int
+    """Times in a row, without a pause, that the same preemptor was refused without a time."""
 
 
 class Memory:
@@ -35,10 +39,10 @@ class Memory:
         since = known.asked_since if known else None
         return 0.0 if since is None else self._monotonic() - since
 
-    def is_insisting(self, uid: str) -> bool:
-        """True where whoever was refused without a time is here again at once: its scheduling loop does not stand still."""
+    def is_insisting(self, uid: str, by: str) -> bool:
+        """True where one preemptor, refused without a time, comes again and again: its scheduling loop does not stand still."""
         known = self._refused.get(uid)
-        return known is not None and not known.was_timed and self._monotonic() - known.at < _AT_ONCE_SECONDS
+        return known is not None and known.by == by and known.in_vain >= _INSISTENCE and self._is_at_once(known)
 
     def fellows(self, node: str, uid: str) -> int:
         """Return how many victims of the node were refused lately, this one among them."""
@@ -46,15 +50,20 @@ class Memory:
         lately = (other for other, one in self._refused.items() if one.node == node and now - one.at < _LATELY_SECONDS)
         return len({uid, *lately})
 
-    def refused(self, uid: str, node: str, *, was_timed: bool, is_asked: bool) -> None:
+    def refused(self, uid: str, node: str, *, by: str, was_timed: bool, is_asked: bool) -> None:
         """Take note of a refusal."""
         now = self._monotonic()
         before = self._refused.pop(uid, None)
         since = (before.asked_since if before and before.asked_since is not None else now) if is_asked else None
-        self._refused[uid] = _Refused(node, now, was_timed, since)
+        is_again = before is not None and before.by == by and self._is_at_once(before)
+        in_vain = 0 if was_timed else 1 + (before.in_vain if before and is_again else 0)
+        self._refused[uid] = _Refused(node, now, since, by, in_vain)
         if len(self._refused) > _MOST:
             del self._refused[next(iter(self._refused))]
 
     def forget(self, uid: str) -> None:
         """The pod may go."""
         self._refused.pop(uid, None)
+
+    def _is_at_once(self, known: _Refused) -> bool:
+        return self._monotonic() - known.at < _AT_ONCE_SECONDS

@@ -1,6 +1,7 @@
 """The pending pods that a scheduler has nominated to a node, watched: there are as many as preemptions are under way."""
 
 import asyncio
+from collections.abc import Callable, Collection, Sequence
 
 from reprieve_policy import nominee
 from reprieve_policy.choosing.objects import Pod
@@ -40,27 +41,36 @@ class Nominees:
         """True where it is known who is nominated: listed, and heard of lately."""
         return self.reflector.is_served and self.reflector.age_seconds <= _LONGEST_SILENCE_SECONDS
 
-    async def infer(self, node: str, victim_priority: int, *, may_wait: bool) -> Nominee | None:
-        """Return the preemptor, `None` where none is known; raises `ApiError` where that cannot be known."""
+    async def possible(
+        self, node: str, victim_priority: int, is_enough: Callable[[Sequence[Nominee]], bool]
+    ) -> tuple[Sequence[Nominee], bool]:
+        """Return for whom a victim may go, the most probable first, and whether they were nominated while this was asked.
+
+        Where those that are nominated already are not enough, another is waited for, which is then the one: of the others nobody
+        knows why they are there. Raises `ApiError` where nothing can be known.
+        """
         if not self.is_known:
             raise ApiError(0, "NotKnown", "nobody knows now which pods are nominated")
-        found = self._infer(node, victim_priority)
-        if found is None and may_wait and self._vain < _VAIN:
-            found = await self._await(node, victim_priority)
-            self._vain += found is None
-        return found
+        before = self._possible(node, victim_priority)
+        if is_enough(before) or self._vain >= _VAIN:
+            return before, False
+        new = await self._await_others(node, victim_priority, {one.uid for one in before})
+        self._vain += not new
+        return new or before, bool(new)
 
-    def _infer(self, node: str, victim_priority: int) -> Nominee | None:
-        return nominee.infer(self.reflector.items.values(), node, victim_priority)
+    def _possible(self, node: str, victim_priority: int) -> list[Nominee]:
+        return nominee.possible(self.reflector.items.values(), node, victim_priority)
 
-    async def _await(self, node: str, victim_priority: int) -> Nominee | None:
+    async def _await_others(self, node: str, victim_priority: int, known: Collection[str]) -> list[Nominee]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while (found := self._infer(node, victim_priority)) is None:
+                while True:
+                    found = [one for one in self._possible(node, victim_priority) if one.uid not in known]
+                    if found:
+                        return found
                     await self._changed.wait()
         except TimeoutError:
-            return None
-        return found
+            return []
 
     def _keep(self, pod: Pod) -> Nominee:
         self._vain = 0

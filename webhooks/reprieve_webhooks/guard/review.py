@@ -7,8 +7,14 @@ from reprieve_webhooks.review import API_VERSION, GroupVersionKind, Malformed, U
 from .objects import Victim
 
 
+class _Preconditions(msgspec.Struct, gc=False, rename="camel"):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
 class _DeleteOptions(msgspec.Struct, gc=False, rename="camel"):
     dry_run: tuple[str, ...] | None = None
+    preconditions: _Preconditions | None = None
 
 
 class _Eviction(msgspec.Struct, gc=False, rename="camel"):
@@ -43,6 +49,14 @@ class GuardRequest(msgspec.Struct, gc=False, rename="camel"):
         """True where nothing is to happen; an eviction says it in its body, which is what `kubectl drain` sends."""
         options = self.object.delete_options if self.object else None
         return bool(self.dry_run) or bool(options and options.dry_run)
+
+    def is_about(self, pod: Victim) -> bool:
+        """False where an eviction is of another pod of that name, or of another state of it: the API server will refuse it."""
+        options = self.object.delete_options if self.object else None
+        asked = options.preconditions if options else None
+        if asked is None:
+            return True
+        return asked.uid in (None, pod.uid) and asked.resource_version in (None, pod.metadata.resourceVersion)
 
 
 class _Review(msgspec.Struct, gc=False, rename="camel"):

@@ -1,0 +1,126 @@
+"""For whom a victim goes: who is nominated, what an extender chose for it, and when a scheduler is told to come back."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from reprieve_policy import keys
+from reprieve_policy.facts import Facts
+from reprieve_policy.settings import PolicySettings
+from reprieve_testing.guard_scene import GANG, HINT, HINTED, MARKED, TEAM, Scene, a_fellow, a_victim, scene, seconds_of
+
+
+@pytest_asyncio.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(tmp_path, a_victim()) as found:
+        yield found
+
+
+async def test_a_nomination_that_is_on_its_way_is_waited_for(here: Scene) -> None:
+    response = await here.delete_and_nominate(a_victim(), preemptionPolicy="Never")
+    assert "preemptionPolicy is Never" in response["status"]["message"]
+    assert here.stub.patches == []
+
+
+async def test_a_scheduler_whose_preemptor_was_nominated_meanwhile_is_known_to_go_on(here: Scene) -> None:
+    await here.delete_and_nominate(a_victim())
+    assert seconds_of(await here.delete(a_victim(labels=MARKED))) == 2
+
+
+async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_however_many_ask(here: Scene) -> None:
+    """Each pod of a Job asks for the same victim, one right after the other."""
+    assert seconds_of(await here.delete(a_victim())) is None
+    assert len(here.stub.patches) == 1
+    for _ in range(20):
+        assert seconds_of(await here.delete(a_victim(labels=MARKED))) is None
+
+
+async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(here: Scene) -> None:
+    await here.nominate("waits")
+    assert seconds_of(await here.delete(a_victim())) is None
+    times = [seconds_of(await here.delete(a_victim(labels=MARKED))) for _ in range(6)]
+    # For one that may stand still after all, the shortest.
+    assert times == [None, None, None, None, 2, 2]
+
+
+@pytest.mark.parametrize(("said", "is_timed"), [("asynchronous", True), ("synchronous", False)])
+async def test_an_admin_may_say_how_the_scheduler_preempts(here: Scene, said: str, *, is_timed: bool) -> None:
+    here.known.facts = Facts(operator_is_there=True, settings=PolicySettings(scheduler_preemption=said))
+    response = await (here.delete(a_victim()) if is_timed else here.delete_and_nominate(a_victim()))
+    assert ("retryAfterSeconds" in response["status"]["details"]) is is_timed
+
+
+async def test_the_whole_set_that_was_chosen_is_marked_and_one_that_cannot_be_is_left(tmp_path: Path) -> None:
+    async with scene(tmp_path, *map(a_fellow, ("train", "two", "three"))) as here:
+        here.chosen.choose("high", "train", "two", "three")
+        here.stub.refuses = {f"{TEAM}/two": 403}
+        await here.delete_and_nominate(a_victim())
+        assert here.marked() == ["train", "two", "three"]
+        assert all(patch["metadata"]["resourceVersion"] == "7" for _, patch in here.stub.patches)
+        assert all("uid-of-high" in json.dumps(patch) for _, patch in here.stub.patches)
+
+
+async def test_each_of_a_set_is_ruled_on_as_if_it_were_asked_for_itself(tmp_path: Path) -> None:
+    fellows = [
+        a_fellow("protected", labels={keys.PREEMPTIBLE: "false"}),
+        a_fellow("replaced", uid="another"),
+        a_fellow("leaves", deletionTimestamp="2026-11-21T12:00:00Z"),
+        a_fellow("plain", annotations={}),
+        a_fellow("told", annotations=HINT | {keys.EVICTION: HINTED}),
+        a_fellow("last"),
+    ]
+    async with scene(tmp_path, a_victim(), *fellows) as here:
+        here.chosen.choose("high", "train", *(one["metadata"]["name"] for one in fellows), "gone")
+        await here.delete_and_nominate(a_victim())
+        assert here.marked() == ["train", "last"]
+
+
+async def test_nobody_is_marked_for_another_preemptors_set(tmp_path: Path) -> None:
+    async with scene(tmp_path, a_victim(), a_fellow("bystander")) as here:
+        here.chosen.choose("stranger", "train", "bystander")
+        response = await here.delete_and_nominate(a_victim())
+        # Nor is it told that one is gone whom others follow.
+        assert response["status"]["code"] == 429
+        assert here.marked() == ["train"]
+
+
+async def test_of_several_nominated_the_one_that_the_victim_was_chosen_for_counts(here: Scene) -> None:
+    await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
+    await here.nominate("mine")
+    here.chosen.choose("mine", "train")
+    await here.delete(a_victim())
+    assert here.marked() == ["train"]
+    assert "uid-of-mine" in json.dumps(here.stub.patches)
+    here.chosen.choose("stuck", "train")
+    response = await here.delete(a_victim())
+    assert "preemptionPolicy is Never" in response["status"]["message"]
+
+
+async def test_of_several_nominated_all_have_to_be_refused(here: Scene) -> None:
+    await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
+    assert "preemptionPolicy is Never" in (await here.delete(a_victim()))["status"]["message"]
+    assert here.marked() == []
+    await here.nominate("mine")
+    assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
+    assert "uid-of-mine" in json.dumps(here.stub.patches)
+
+
+async def test_a_scheduler_sleeps_over_the_last_of_a_set_and_is_through_with_the_others(here: Scene) -> None:
+    await here.delete_and_nominate(a_victim())
+    for victims, code in ((("train", "two"), 404), (("two", "train"), 429)):
+        here.chosen.choose("high", *victims)
+        status = (await here.delete(a_victim()))["status"]
+        assert (status["code"], "retryAfterSeconds" in status["details"]) == (code, code == 429)
+    here.chosen.choice = None
+    assert (await here.delete(a_victim(labels=GANG)))["status"]["reason"] == "NotFound"
+
+
+async def test_one_that_was_not_marked_never_passes_for_gone_and_is_asked_for_again_soon(here: Scene) -> None:
+    here.stub.refuses = {f"{TEAM}/train": 409}
+    here.chosen.choose("high", "train", "two")
+    response = await here.delete_and_nominate(a_victim())
+    assert (response["status"]["code"], seconds_of(response)) == (429, 2)
+    assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 429

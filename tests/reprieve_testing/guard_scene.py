@@ -1,0 +1,149 @@
+"""The guard's route over TLS, against an API server of lists and watches: who asks, who is nominated, what was chosen."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from reprieve_policy import eviction, keys
+from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.facts import Facts
+from reprieve_policy.objects import Resource
+from reprieve_testing import reviews
+from reprieve_testing.reviews import RunningServer, a_review, running_server
+from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_webhooks.extender.choices import Choice, Named
+from reprieve_webhooks.guard.handler import Guard
+from reprieve_webhooks.review import Request
+
+SCHEDULER = {"username": "system:kube-scheduler", "groups": ["system:authenticated"]}
+OPERATOR = "system:serviceaccount:reprieve-system:reprieve-operator"
+PODS = "/api/v1/pods"
+TEAM = "/api/v1/namespaces/team-a/pods"
+HINT = {keys.CHECKPOINT_HINT: "annotation:"}
+NODE = "node-1"
+GANG = {"scheduling.x-k8s.io/pod-group": "gang"}
+MARKED = {keys.SOFT_EVICTION: "requested"}
+NOW = datetime.now(UTC)
+HINTED = eviction.render(
+    Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5))
+)
+
+
+@dataclass
+class Known:
+    """Facts that a test says, and what was asked for."""
+
+    facts: Facts = field(default_factory=lambda: Facts(operator_is_there=True))
+    asked: int = 0
+
+    async def facts_for(self, request: Request, resource: Resource) -> Facts:
+        assert request.object is resource
+        self.asked += 1
+        return self.facts
+
+
+@dataclass
+class Chosen:
+    """The set that an extender returned, if any."""
+
+    choice: Choice | None = None
+
+    def of(self, node: str, victim_uid: str, *, by: str) -> Choice | None:
+        if self.choice is None or (node, by) != (NODE, self.choice.preemptor.uid):
+            return None
+        return self.choice if victim_uid in {one.uid for one in self.choice.victims} else None
+
+    def choose(self, by: str, *victims: str) -> None:
+        named = tuple(Named(f"uid-of-{name}", "team-a", name) for name in victims)
+        self.choice = Choice(preemptor=Named(f"uid-of-{by}", "team-b", by), node=NODE, victims=named)
+
+
+@dataclass
+class Scene:
+    server: RunningServer
+    stub: StubApi
+    known: Known
+    chosen: Chosen
+    guard: Guard
+
+    async def delete(self, pod: Any, **changes: Any) -> Any:
+        review = a_review(None, old=pod, operation="DELETE", **({"userInfo": SCHEDULER} | changes))
+        return await self.server.ask("/guard", review)
+
+    async def evict(self, name: str = "train", body: Any = None, **changes: Any) -> Any:
+        kind = {"group": "policy", "version": "v1", "kind": "Eviction"}
+        review = a_review(
+            None, operation="CREATE", kind=kind, name=name, namespace="team-a", object=body or {}, **changes
+        )
+        return await self.server.ask("/guard", review)
+
+    async def delete_and_nominate(self, pod: Any, name: str = "high", priority: int = 1000, **spec: Any) -> Any:
+        """Delete as an asynchronous scheduler does: its preemptor is nominated while that is under review."""
+        before = self.known.asked
+        asked = asyncio.create_task(self.delete(pod))
+        await until(lambda: self.known.asked > before)
+        self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
+        return await asked
+
+    async def nominate(self, name: str = "high", priority: int = 1000, **spec: Any) -> None:
+        """Have a pod nominated before anything is asked."""
+        number = len(self.guard.nominees.reflector.items) + 1
+        self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
+        await until(lambda: len(self.guard.nominees.reflector.items) == number)
+
+    def marked(self) -> list[str]:
+        """Return the names of the pods to which a mark was written, or meant to be."""
+        return [path.rpartition("/")[2] for path, _ in self.stub.patches]
+
+
+@asynccontextmanager
+async def scene(directory: Path, *pods: Any) -> AsyncIterator[Scene]:
+    stored = {pod["metadata"]["name"]: pod for pod in pods}
+    async with stub_api(directory, collections={TEAM: stored, PODS: {}}) as (stub, api):
+        stub.lists_released.set()
+        known, chosen = Known(), Chosen()
+        guard = Guard(api, known, operator=OPERATOR, timeout_seconds=5.0, choices=chosen)
+        async with watching(guard, stub), running_server(guard=guard) as server:
+            yield Scene(server, stub, known, chosen, guard)
+
+
+@asynccontextmanager
+async def watching(guard: Guard, stub: StubApi) -> AsyncIterator[None]:
+    running = asyncio.create_task(guard.nominees.reflector.run())
+    try:
+        await until(lambda: stub.open_watches == 1)
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def a_victim(**metadata: Any) -> Any:
+    pod = reviews.a_pod(labels={keys.PREEMPTION_CLASS: "4"}, annotations=HINT)
+    pod["metadata"] |= {"uid": "uid-of-train", "resourceVersion": "7", **metadata}
+    pod["spec"] |= {"nodeName": NODE}
+    pod["status"] = {"phase": "Running"}
+    return pod
+
+
+def a_nominee(name: str, priority: int, **spec: Any) -> Any:
+    return {
+        "metadata": {"name": name, "namespace": "team-b", "uid": f"uid-of-{name}", "resourceVersion": "9"},
+        "spec": {"priority": priority, "containers": [], **spec},
+        "status": {"phase": "Pending", "nominatedNodeName": NODE},
+    }
+
+
+def a_fellow(name: str, **metadata: Any) -> Any:
+    return a_victim(**{"name": name, "uid": f"uid-of-{name}", **metadata})
+
+
+def seconds_of(response: Any) -> int | None:
+    """Return the time that was told, if any."""
+    assert response["allowed"] is False
+    found: int | None = response["status"]["details"].get("retryAfterSeconds")
+    return found

@@ -1,0 +1,88 @@
+"""When a scheduler is taken to go on while it waits, and for how long."""
+
+from reprieve_policy.choosing.objects import Pod
+from reprieve_policy.nominee import Nominee
+from reprieve_policy.objects import ObjectMeta
+from reprieve_policy.settings import ASYNCHRONOUS, AUTO, SYNCHRONOUS
+from reprieve_webhooks.guard.memory import Memory
+from reprieve_webhooks.guard.pace import Pace, Paces
+
+
+def a_nominee(uid: str) -> Nominee:
+    return Nominee(pod=Pod(metadata=ObjectMeta(uid=uid)))
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+ONE, OTHER = a_nominee("one"), a_nominee("other")
+
+
+def test_what_one_of_them_has_shown_holds_for_their_scheduler() -> None:
+    paces = Paces()
+    assert paces.of([ONE], AUTO) is Pace.UNKNOWN
+    paces.show([ONE], Pace.ASYNCHRONOUS)
+    assert paces.of([OTHER, ONE], AUTO) is Pace.ASYNCHRONOUS
+    assert paces.of([OTHER], AUTO) is Pace.UNKNOWN
+    assert paces.of([], AUTO) is Pace.UNKNOWN
+
+
+def test_what_an_admin_says_goes_before() -> None:
+    paces = Paces()
+    paces.show([ONE], Pace.ASYNCHRONOUS)
+    assert paces.of([ONE], SYNCHRONOUS) is Pace.UNKNOWN
+    assert paces.of([], ASYNCHRONOUS) is Pace.ASYNCHRONOUS
+
+
+def test_what_was_only_concluded_has_to_show_again() -> None:
+    clock = Clock()
+    paces = Paces(clock)
+    paces.show([ONE], Pace.INSISTENT)
+    clock.now += 59
+    assert paces.of([ONE], AUTO) is Pace.INSISTENT
+    clock.now += 1
+    assert paces.of([ONE], AUTO) is Pace.UNKNOWN
+
+
+def test_of_too_many_preemptors_the_oldest_are_forgotten() -> None:
+    paces = Paces()
+    paces.show([ONE], Pace.ASYNCHRONOUS)
+    paces.show([a_nominee(str(number)) for number in range(5000)], Pace.ASYNCHRONOUS)
+    assert paces.of([ONE], AUTO) is Pace.UNKNOWN
+
+
+def refused(memory: Memory, by: str, *, times: int = 1, was_timed: bool = False) -> None:
+    for _ in range(times):
+        memory.refused("victim", "node", by=by, was_timed=was_timed, is_asked=False)
+
+
+def test_one_preemptor_insists_once_it_has_come_again_and_again_without_a_pause() -> None:
+    clock = Clock()
+    memory = Memory(clock)
+    assert not memory.is_insisting("victim", "one")
+    refused(memory, "one", times=4)
+    assert not memory.is_insisting("victim", "one")
+    refused(memory, "one")
+    assert memory.is_insisting("victim", "one")
+    assert not memory.is_insisting("victim", "other")
+    clock.now += 1
+    assert not memory.is_insisting("victim", "one")
+
+
+def test_neither_several_in_turn_nor_one_that_pauses_nor_one_that_was_told_a_time_insists() -> None:
+    clock = Clock()
+    memory = Memory(clock)
+    for _ in range(5):
+        refused(memory, "other")
+        refused(memory, "one")
+    assert not memory.is_insisting("victim", "one")
+    for _ in range(10):
+        clock.now += 1
+        refused(memory, "one")
+    assert not memory.is_insisting("victim", "one")
+    refused(memory, "one", times=10, was_timed=True)
+    assert not memory.is_insisting("victim", "one")

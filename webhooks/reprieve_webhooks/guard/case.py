@@ -1,0 +1,83 @@
+"""One pod that somebody wants gone, and what is known of it before it is ruled on."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from reprieve_policy import disruption, gang, walltime
+from reprieve_policy.choosing.objects import Pod
+from reprieve_policy.disruption import Mode
+from reprieve_policy.facts import Facts
+from reprieve_policy.guarding import Door, Sought
+from reprieve_policy.objects import Resource
+from reprieve_policy.walltime import Walltime
+from reprieve_webhooks import review
+
+from .objects import Victim
+from .pods import Pods
+
+
+class Knowledge(Protocol):
+    """The facts of a running cluster."""
+
+    async def facts_for(self, request: review.Request, resource: Resource) -> Facts:
+        """Return what the policy may know of this object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pod, who asks for it, and the facts that hold for it."""
+
+    victim: Victim
+    namespace: str
+    door: Door
+    facts: Facts
+    job: Walltime | None
+    """Of the Job that the pod belongs to."""
+
+    def sought(self, now: datetime) -> Sought:
+        """Return the pod as it is ruled on."""
+        own = walltime.read(self.victim.status.startTime, self.victim.spec.activeDeadlineSeconds)
+        return replace(seen(self.victim), walltime=walltime.tightest((own, self.job), now))
+
+
+class Cases:
+    """Finds out what is known of pods; raises `ApiError`."""
+
+    def __init__(self, pods: Pods, facts: Knowledge) -> None:
+        self._pods, self._facts = pods, facts
+
+    async def of(self, victim: Victim, namespace: str, door: Door) -> Case:
+        """Return the case of a pod."""
+        facts = await self.facts_of(victim, namespace)
+        is_bounded = door is Door.PREEMPTION and facts.settings.near_completion_seconds > 0
+        job = await self._pods.job_walltime(victim, namespace) if is_bounded else None
+        return Case(victim, namespace, door, facts, job)
+
+    async def facts_of(self, pod: Pod, namespace: str) -> Facts:
+        """Return the facts that hold for a pod."""
+        resource = Resource(kind="Pod", metadata=pod.metadata, spec=pod.spec)
+        kind = review.GroupVersionKind("Pod")
+        # As of an update that changes nothing: no right is newly claimed, and nothing is inherited.
+        asked = review.Request(
+            uid="", operation="UPDATE", kind=kind, namespace=namespace, object=resource, old_object=resource
+        )
+        return await self._facts.facts_for(asked, resource)
+
+
+def seen(victim: Victim) -> Sought:
+    """Return what a pod says by itself."""
+    return Sought(
+        view=victim.view,
+        state=victim.state,
+        is_asked=victim.is_asked,
+        is_leaving=victim.is_leaving,
+        has_started=victim.status.phase != "Pending",
+        goes_whole=goes_whole(victim),
+    )
+
+
+def goes_whole(victim: Victim) -> bool:
+    """True for one of a gang of which all go."""
+    found = gang.read(victim.view)
+    return found is not None and disruption.mode_of(found, victim.metadata) is Mode.ALL

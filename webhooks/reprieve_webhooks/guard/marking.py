@@ -1,0 +1,57 @@
+"""The mark that follows from a ruling: on the pod that was asked for, and on the others that its preemptor takes with it."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from reprieve_policy import guarding
+from reprieve_policy.guarding import Door
+from reprieve_runtime.api import ApiError
+from reprieve_webhooks.extender.choices import Choice, Named
+
+from .case import Case, Cases
+from .judge import Judge, Suspect
+from .pods import Pods
+
+_LOG = logging.getLogger(__name__)
+
+
+class Marker:
+    """Marks victims."""
+
+    def __init__(self, pods: Pods, cases: Cases, judge: Judge, now: Callable[[], datetime]) -> None:
+        self._pods, self._cases, self._judge, self._now = pods, cases, judge, now
+
+    async def mark(self, case: Case, suspect: Suspect | None) -> bool:
+        """Mark a pod as it was judged; `False` where it is not so any more. Raises `ApiError`."""
+        changes = guarding.changes_for(
+            case.door,
+            suspect.uid if suspect else "",
+            self._now(),
+            is_for_sensitive=suspect is not None and suspect.is_sensitive,
+        )
+        metadata = case.victim.metadata
+        named = Named(case.victim.uid, case.namespace, metadata.name or "")
+        # At the version that was judged: an operator that has begun meanwhile must not have its phase overwritten.
+        return await self._pods.mark(named, changes, metadata.resourceVersion)
+
+    async def mark_fellows(self, victim_uid: str, chosen: Choice, suspect: Suspect) -> None:
+        """Mark the others that were chosen for the same preemptor, each ruled on as if it were asked for itself."""
+        for fellow in chosen.victims:
+            if fellow.uid == victim_uid:
+                continue
+            try:
+                await self._mark_fellow(fellow, suspect)
+            except ApiError as error:
+                # It is found out when the scheduler comes to it.
+                extra = {"pod": f"{fellow.namespace}/{fellow.name}", "error": str(error)}
+                _LOG.info("fellow victim not marked", extra=extra)
+
+    async def _mark_fellow(self, fellow: Named, suspect: Suspect) -> None:
+        victim = await self._pods.find(fellow.namespace, fellow.name)
+        if victim is None or victim.uid != fellow.uid:
+            return
+        case = await self._cases.of(victim, fellow.namespace, Door.PREEMPTION)
+        ruling = await self._judge.rule_for(case, suspect)
+        if ruling.marks:
+            await self.mark(case, suspect)
