@@ -23,7 +23,7 @@ from .connection import CANNOT, Target, cluster_options, describe, run
 
 _NOT_FOUND = 404
 _LABELS = (keys.SOFT_EVICTION, keys.GANG_GATE_LABEL)
-_ANNOTATIONS = (keys.EVICTION, keys.EVICTION_REQUEST, keys.CHECKPOINT_REQUEST, keys.CHECKPOINT_ANSWER)
+_ANNOTATIONS = (keys.EVICTION, keys.EVICTION_REQUEST, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST, keys.CHECKPOINT_ANSWER)
 _SKEW = timedelta(seconds=30)
 """What this machine's clock may be off by from the operator's."""
 

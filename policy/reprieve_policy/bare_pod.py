@@ -28,6 +28,7 @@ _OWN_ANNOTATIONS = frozenset(
     {
         keys.EVICTION,
         keys.EVICTION_REQUEST,
+        keys.PREEMPTOR,
         keys.CHECKPOINT_REQUEST,
         keys.CHECKPOINT_ANSWER,
         keys.KOORDINATOR_SOFT_EVICTION,

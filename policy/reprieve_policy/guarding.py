@@ -138,37 +138,34 @@ def passes_for_gone(ruling: Ruling, door: Door, *, is_asynchronous: bool, is_fol
 def changes_for(door: Door, preemptor_uid: str, now: datetime, *, is_for_sensitive: bool = False) -> tuple[Change, ...]:
     """Return the mark: a scheduler's is Koordinator's, so that it is read as a preemption; a drain's is ours, and honoured.
 
-    Of the preemptor it says the uid and no more: its name is another tenant's.
+    Of the preemptor it says the uid and no more: its name is another tenant's. It says so twice: whoever may delete the pod may
+    write such a mark, but not the preemptor's annotation.
     """
     if door is Door.EVICTION:
         return (Change("labels", keys.SOFT_EVICTION, mark.REQUESTED),)
     reason = f"{_REASON} {preemptor_uid}".strip() + (", which is sensitive" if is_for_sensitive else "")
     asked = mark.Mark(initiator=_INITIATOR, reason=reason, requested_at=now)
+    told = (Change("annotations", keys.PREEMPTOR, preemptor_uid),) if preemptor_uid else ()
     return (
         Change("labels", keys.SOFT_EVICTION, mark.MARKED),
         Change("annotations", keys.KOORDINATOR_SOFT_EVICTION, mark.render(asked)),
+        *told,
     )
 
 
 def is_busy(preemptor_uid: str, node: str, victims: Iterable[tuple[Sought, str]]) -> bool:
     """True where a victim of this preemptor on another node than `node` is not gone yet; `victims`: each with its node."""
-    return any(where != node and preemptor_uid in _words_of(victim) for victim, where in victims)
+    return any(where != node and _goes_for(preemptor_uid, victim) for victim, where in victims)
 
 
-def _words_of(sought: Sought) -> list[str]:
-    """Return the words of the reason for which the pod goes, empty where it does not."""
-    if sought.is_leaving:
-        return []
+def _goes_for(preemptor_uid: str, sought: Sought) -> bool:
+    if sought.is_leaving or sought.view.annotations.get(keys.PREEMPTOR) != preemptor_uid:
+        return False
     state = sought.state
-    if state is not None and state.phase not in TERMINAL:
-        # One that goes because its gang does was not asked for: gangs span nodes.
-        return [] if state.source is Source.GANG else _split(state.reason)
-    asked = mark.read(sought.view.labels, sought.view.annotations) if sought.is_asked else None
-    return _split(asked.reason) if isinstance(asked, mark.Mark) else []
-
-
-def _split(reason: str) -> list[str]:
-    return reason.replace(",", " ").split()
+    if state is None or state.phase in TERMINAL:
+        return sought.is_asked
+    # One that goes by now because its gang does, or because somebody asked for it, says nothing of a preemption.
+    return state.source is Source.KOORDINATOR
 
 
 def _of_one_that_goes(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling | None:

@@ -53,6 +53,8 @@ SOFT_EVICTION = PREFIX + "soft-eviction"
 EVICTION = PREFIX + "eviction"
 # Which native Eviction asks that the pod go, written by the operator as the responder that it is; see `mark`.
 EVICTION_REQUEST = PREFIX + "eviction-request"
+# For which pod a scheduler takes this one, by uid, written by the guard beside its mark: what a mark says, its author says.
+PREEMPTOR = PREFIX + "preemptor"
 CLEANUP_FINALIZER = PREFIX + "cleanup"
 
 # A gang's pod that waits for the others: the scheduling gate, and the label (`waiting`) by which a watch selects such pods.

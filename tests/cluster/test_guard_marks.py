@@ -35,6 +35,7 @@ STATE = {
 }
 NEEDS_DELETE = "Forbidden: setting a soft-eviction mark needs the right to delete the pod"
 NEEDS_REPORT = 'Forbidden: written by Reprieve only (needs verb "report" on softevictions.reprieve.dev, cluster-wide)'
+NEEDS_MARK = 'Forbidden: written by Reprieve only (needs verb "mark" on softevictions.reprieve.dev, cluster-wide)'
 NEEDS_CANCEL = 'Forbidden: taking a soft eviction back needs verb "cancel" on softevictions.reprieve.dev, cluster-wide'
 
 
@@ -136,6 +137,15 @@ def test_who_may_delete_a_pod_may_mark_it(people: People, pod: str, mark: str, w
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WAYS)
+def test_no_owner_says_for_whom_a_pod_goes(people: People, pod: str, way: str) -> None:
+    forged = metadata("annotations", keys.PREEMPTOR, "uid-of-anybody")
+    done = people.owner.patch(pod, forged, way)
+    assert refused(done, f"metadata.annotations[{keys.PREEMPTOR}]: {NEEDS_MARK}"), done.output
+    created = people.owner.run("create", "-f", "-", stdin=a_pod("forged", **json.loads(forged)["metadata"]))
+    assert refused(created, NEEDS_MARK), created.output
+
+
 @pytest.mark.parametrize("what", STATE)
 def test_a_tenant_with_every_verb_on_everything_writes_no_state(people: People, pod: str, what: str, way: str) -> None:
     part, key, value = STATE[what]

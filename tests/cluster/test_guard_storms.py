@@ -92,6 +92,22 @@ def test_several_victims_of_one_preemptor_are_asked_for_no_oftener(ours: Guarded
         assert rate(ours.calls(team)) <= 1
 
 
+def test_a_job_whose_pods_all_ask_for_one_victim_holds_nobody_up(ours: Guarded) -> None:
+    """A synchronous scheduler tries them in turn: that is no scheduler that comes back at once."""
+    with ours.namespace("job") as team:
+        ours.create(team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=LONG))
+        ours.running(team, "victim")
+        ours.create(team, a_job("preemptors", 2, a_pod("", slots=1, priority_class=HIGH, node="kwok-0")))
+        assert victim_in(ours, team) == "victim"
+        bystander_is_placed(ours, team)
+        # Two preemptors.
+        assert rate(watched(ours, team)) <= 2
+        bystander_is_placed(ours, team, "another")
+        ours.save(team, "victim")
+        ours.gone(team, "victim")
+        wait_for("all of the Job runs", lambda: running_of(ours, team, "preemptors") == 2, 60)
+
+
 def test_one_that_wants_no_checkpoint_goes_as_ever(ours: Guarded) -> None:
     with ours.namespace("plain") as team:
         ours.create(team, a_pod("plain", slots=2, priority_class=LOW, node="kwok-0"))
@@ -114,11 +130,23 @@ def victim_in(ours: Guarded, team: str) -> str:
     return name
 
 
-def bystander_is_placed(ours: Guarded, team: str) -> None:
+def a_job(name: str, pods: int, pod: Any) -> Any:
+    template = {"spec": pod["spec"] | {"restartPolicy": "Never"}}
+    spec = {"parallelism": pods, "completions": pods, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def running_of(ours: Guarded, team: str, job: str) -> int:
+    """Return how many pods of a Job run."""
+    pods = ours.kubectl.get("pods", "-n", team, "-l", f"batch.kubernetes.io/job-name={job}")["items"]
+    return sum(pod["status"].get("phase") == "Running" for pod in pods)
+
+
+def bystander_is_placed(ours: Guarded, team: str, name: str = "bystander") -> None:
     """Others are scheduled as ever, while somebody waits for a victim."""
     began = time.monotonic()
-    ours.create(team, a_pod("bystander", node="kwok-1"))
-    ours.running(team, "bystander")
+    ours.create(team, a_pod(name, node="kwok-1"))
+    ours.running(team, name)
     assert time.monotonic() - began < 8
 
 

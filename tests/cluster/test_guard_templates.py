@@ -77,6 +77,7 @@ def test_state_in_a_template_is_refused(cluster: ClusterHandle, namespace: str, 
     for part, forged in (
         ("annotations", {keys.EVICTION: "{}"}),
         ("annotations", {keys.EVICTION_REQUEST: "{}"}),
+        ("annotations", {keys.PREEMPTOR: "uid"}),
         ("finalizers", [keys.CLEANUP_FINALIZER]),
     ):
         document = json.dumps(an_object(kind, **{part: forged}))
