@@ -43,6 +43,7 @@ async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_that_
     assert metadata["labels"] == {keys.SOFT_EVICTION: "marked"}
     said = json.loads(metadata["annotations"][keys.KOORDINATOR_SOFT_EVICTION])
     assert said["reason"] == "preempted by pod uid-of-high"
+    assert metadata["annotations"][keys.PREEMPTOR] == "uid-of-high"
 
 
 @pytest.mark.parametrize("status", [403, 500])

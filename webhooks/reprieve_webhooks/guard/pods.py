@@ -58,20 +58,19 @@ class Pods:
         text = await self._api.request("GET", object_path("pods"), params=params, timeout_seconds=self._timeout_seconds)
         return msgspec.json.decode(text, type=_List).items or []
 
-    async def mark(self, pod: Named, changes: Iterable[Change], version: str = "") -> bool:
+    async def mark(self, pod: Named, changes: Iterable[Change], version: str) -> bool:
         """Write the mark to this very pod; `False` where it is not at this version any more, or is gone."""
-        metadata: dict[str, object] = {"uid": pod.uid}
-        if version:
-            metadata["resourceVersion"] = version
+        metadata: dict[str, object] = {"uid": pod.uid, "resourceVersion": version}
+        written: dict[str, dict[str, str]] = {}
         for change in changes:
-            metadata[change.field] = {change.key: change.value}
+            written.setdefault(change.field, {})[change.key] = change.value
         path = object_path("pods", pod.namespace, pod.name)
         try:
             await self._api.request(
                 "PATCH",
                 path,
                 params={"fieldManager": "reprieve-guard"},
-                body={"metadata": metadata},
+                body={"metadata": metadata | written},
                 content_type=MERGE_PATCH,
                 accept=METADATA_ONLY,
                 timeout_seconds=self._timeout_seconds,
