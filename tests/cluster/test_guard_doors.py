@@ -46,9 +46,9 @@ def ours() -> Iterator[Guarded]:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"priority_class": TOLERANT, "annotations": HINT}, "tolerates priorities below 2000"),
-        ({"priority_class": TOLERANT}, "tolerates priorities below 2000"),
-        ({"priority_class": LOW, "labels": {"reprieve.dev/preemption-class": "6"}}, "takes no victim of class 6"),
+        ({"priority_class": TOLERANT, "annotations": HINT}, "its PriorityClass tolerates the preemptor's priority"),
+        ({"priority_class": TOLERANT}, "its PriorityClass tolerates the preemptor's priority"),
+        ({"priority_class": LOW, "labels": {"reprieve.dev/preemption-class": "6"}}, "its class is not low enough"),
     ],
     ids=["it tolerates", "and wants no checkpoint", "its class is higher"],
 )
