@@ -38,6 +38,13 @@ async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_howeve
         assert seconds_of(await here.delete(a_victim(labels=MARKED))) is None
 
 
+async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_is_told_a_short_time(here: Scene) -> None:
+    await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
+    await here.nominate("mine", ago=0.9)
+    assert seconds_of(await here.delete(a_victim())) == 2
+    assert "uid-of-mine" in json.dumps(here.stub.patches)
+
+
 async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(here: Scene) -> None:
     await here.nominate("waits")
     assert seconds_of(await here.delete(a_victim())) is None

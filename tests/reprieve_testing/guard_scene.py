@@ -69,6 +69,8 @@ class Scene:
     known: Known
     chosen: Chosen
     guard: Guard
+    seconds: float = 1000.0
+    """What the clock shows by which nominations are old."""
 
     async def delete(self, pod: Any, **changes: Any) -> Any:
         review = a_review(None, old=pod, operation="DELETE", **({"userInfo": SCHEDULER} | changes))
@@ -89,11 +91,13 @@ class Scene:
         self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
         return await asked
 
-    async def nominate(self, name: str = "high", priority: int = 1000, **spec: Any) -> None:
+    async def nominate(self, name: str = "high", priority: int = 1000, *, ago: float = 60.0, **spec: Any) -> None:
         """Have a pod nominated before anything is asked."""
         number = len(self.guard.nominees.reflector.items) + 1
+        self.seconds -= ago
         self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
         await until(lambda: len(self.guard.nominees.reflector.items) == number)
+        self.seconds += ago
 
     def marked(self) -> list[str]:
         """Return the names of the pods to which a mark was written, or meant to be."""
@@ -108,7 +112,9 @@ async def scene(directory: Path, *pods: Any) -> AsyncIterator[Scene]:
         known, chosen = Known(), Chosen()
         guard = Guard(api, known, operator=OPERATOR, timeout_seconds=5.0, choices=chosen)
         async with watching(guard, stub), running_server(guard=guard) as server:
-            yield Scene(server, stub, known, chosen, guard)
+            here = Scene(server, stub, known, chosen, guard)
+            guard.nominees.monotonic = lambda: here.seconds
+            yield here
 
 
 @asynccontextmanager

@@ -41,11 +41,18 @@ def test_what_an_admin_says_goes_before() -> None:
 def test_what_was_only_concluded_has_to_show_again() -> None:
     clock = Clock()
     paces = Paces(clock)
-    paces.show([ONE], Pace.INSISTENT)
+    paces.show([ONE], Pace.PROBABLY_ASYNCHRONOUS)
     clock.now += 59
-    assert paces.of([ONE], AUTO) is Pace.INSISTENT
+    assert paces.of([ONE], AUTO) is Pace.PROBABLY_ASYNCHRONOUS
     clock.now += 1
     assert paces.of([ONE], AUTO) is Pace.UNKNOWN
+
+
+def test_what_was_shown_is_not_made_less_by_what_is_only_concluded() -> None:
+    paces = Paces()
+    paces.show([ONE], Pace.ASYNCHRONOUS)
+    paces.show([ONE], Pace.PROBABLY_ASYNCHRONOUS)
+    assert paces.of([ONE], AUTO) is Pace.ASYNCHRONOUS
 
 
 def test_of_too_many_preemptors_the_oldest_are_forgotten() -> None:

@@ -117,9 +117,9 @@ class Guard:
             return bool(found) and is_known and self._paces.of(found, said) is not Pace.UNKNOWN
 
         priority = case.victim.spec.priority or 0
-        found, is_asynchronous = await self.nominees.possible(case.victim.node, priority, is_enough)
-        if is_asynchronous and said == AUTO:
-            self._paces.show(found, Pace.ASYNCHRONOUS)
+        found, pace = await self.nominees.possible(case.victim.node, priority, is_enough)
+        if pace is not Pace.UNKNOWN:
+            self._paces.show(found, pace)
         return self._chosen(case, found) or found
 
     def _chosen(self, case: Case, nominees: Sequence[Nominee]) -> list[Nominee]:
@@ -152,7 +152,7 @@ class Guard:
         if is_marked and nominees and self._passes_for_gone(case, ruling, pace, nominees[0]):
             return Answer(answer.build_gone(request.uid, ruling.violation), kind, outcome)
         # For one that changed while it was judged, or a scheduler that may stand still after all, the shortest time is told.
-        timed = replace(ruling, until=None) if not is_marked or pace is Pace.INSISTENT else ruling
+        timed = replace(ruling, until=None) if not is_marked or pace is Pace.PROBABLY_ASYNCHRONOUS else ruling
         return _put_off(request, ruling, self._retry_after(case, timed, pace, nominees))
 
     def _pace(self, case: Case, nominees: Sequence[Nominee]) -> Pace:
@@ -160,8 +160,8 @@ class Guard:
         is_shown = pace is not Pace.UNKNOWN or said != AUTO or not nominees
         if is_shown or not self._memory.is_insisting(case.victim.uid, nominees[0].uid):
             return pace
-        self._paces.show(nominees[:1], Pace.INSISTENT)
-        return Pace.INSISTENT
+        self._paces.show(nominees[:1], Pace.PROBABLY_ASYNCHRONOUS)
+        return Pace.PROBABLY_ASYNCHRONOUS
 
     def _passes_for_gone(self, case: Case, ruling: Ruling, pace: Pace, preemptor: Nominee) -> bool:
         """True where the scheduler has others to delete that go with this one: a set's, in its order, or a gang's."""

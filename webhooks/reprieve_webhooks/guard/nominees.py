@@ -1,7 +1,10 @@
 """The pending pods that a scheduler has nominated to a node, watched: there are as many as preemptions are under way."""
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from reprieve_policy import nominee
 from reprieve_policy.choosing.objects import Pod
@@ -10,22 +13,36 @@ from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.reflector import Reflector
 
+from .pace import Pace
+
 PATIENCE_SECONDS = 0.5
 """For a nomination that is on its way: where preemption is asynchronous it is written while the victim is deleted."""
 _LONGEST_SILENCE_SECONDS = 150.0
 """Bookmarks come once a minute, and a watch that is silent for 90 s is begun anew: this one could not be."""
 _BARRED_RETRY_SECONDS = 10.0
+_FRESH_SECONDS = 1.0
+"""Asynchronous preemption nominates milliseconds before the deletion, or after. Synchronous too, where the pod before preempted on
+the same node: so it is only probable."""
 _VAIN = 3
 """Times in a row that nothing came, and nobody was nominated anywhere: each time a scheduling loop may have stood still."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A nomination, and since when it is known here."""
+
+    nominee: Nominee
+    since: float
 
 
 class Nominees:
     """Finds whom a victim makes room for."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.monotonic = monotonic
         self._changed = asyncio.Event()
         self._vain = 0
-        self.reflector: Reflector[Pod, Nominee] = Reflector(
+        self.reflector: Reflector[Pod, Seen] = Reflector(
             api,
             object_path("pods"),
             Pod,
@@ -43,23 +60,27 @@ class Nominees:
 
     async def possible(
         self, node: str, victim_priority: int, is_enough: Callable[[Sequence[Nominee]], bool]
-    ) -> tuple[Sequence[Nominee], bool]:
-        """Return for whom a victim may go, the most probable first, and whether they were nominated while this was asked.
+    ) -> tuple[Sequence[Nominee], Pace]:
+        """Return for whom a victim may go, the most probable first, and how their nomination shows their scheduler's pace.
 
-        Where those that are nominated already are not enough, another is waited for, which is then the one: of the others nobody
-        knows why they are there. Raises `ApiError` where nothing can be known.
+        Who was nominated a moment ago, or while this is asked, is the one: of the others nobody knows why they are there. Where these
+        are not enough, another is waited for. Raises `ApiError` where nothing can be known.
         """
         if not self.is_known:
             raise ApiError(0, "NotKnown", "nobody knows now which pods are nominated")
         before = self._possible(node, victim_priority)
+        fresh = self._possible(node, victim_priority, since=self.monotonic() - _FRESH_SECONDS)
+        if fresh:
+            return fresh, Pace.PROBABLY_ASYNCHRONOUS
         if is_enough(before) or self._vain >= _VAIN:
-            return before, False
+            return before, Pace.UNKNOWN
         new = await self._await_others(node, victim_priority, {one.uid for one in before})
         self._vain += not new
-        return new or before, bool(new)
+        return (new, Pace.ASYNCHRONOUS) if new else (before, Pace.UNKNOWN)
 
-    def _possible(self, node: str, victim_priority: int) -> list[Nominee]:
-        return nominee.possible(self.reflector.items.values(), node, victim_priority)
+    def _possible(self, node: str, victim_priority: int, since: float = -math.inf) -> list[Nominee]:
+        seen = (one.nominee for one in self.reflector.items.values() if one.since >= since)
+        return nominee.possible(seen, node, victim_priority)
 
     async def _await_others(self, node: str, victim_priority: int, known: Collection[str]) -> list[Nominee]:
         try:
@@ -72,9 +93,17 @@ class Nominees:
         except TimeoutError:
             return []
 
-    def _keep(self, pod: Pod) -> Nominee:
+    def _keep(self, pod: Pod) -> Seen:
         self._vain = 0
         # Whoever waits goes on once the watch has stored it.
         self._changed.set()
         self._changed = asyncio.Event()
-        return Nominee(pod=pod)
+        found = Nominee(pod=pod)
+        return Seen(found, self._since(found))
+
+    def _since(self, found: Nominee) -> float:
+        before = [one for one in self.reflector.items.values() if one.nominee.uid == found.uid]
+        if before and before[0].nominee.node == found.node:
+            return before[0].since
+        # What the first list has may be of any time.
+        return self.monotonic() if self.reflector.is_synced else -math.inf

@@ -22,8 +22,8 @@ class Pace(IntEnum):
 
     UNKNOWN = 0
     """Or synchronously: it is told no time."""
-    INSISTENT = 1
-    """It asks as only an asynchronous one should: the time that it is told had better be short."""
+    PROBABLY_ASYNCHRONOUS = 1
+    """It asks as only such a one should: the time that it is told had better be short."""
     ASYNCHRONOUS = 2
 
 
@@ -37,8 +37,9 @@ class Paces:
     def show(self, nominees: Sequence[Nominee], pace: Pace) -> None:
         """Take note of how these were seen to be preempted for."""
         for one in nominees:
+            known = max(pace, self._of(one.uid))
             self._shown.pop(one.uid, None)
-            self._shown[one.uid] = (pace, self._monotonic())
+            self._shown[one.uid] = (known, self._monotonic())
         while len(self._shown) > _MOST:
             del self._shown[next(iter(self._shown))]
 
@@ -50,5 +51,5 @@ class Paces:
 
     def _of(self, uid: str) -> Pace:
         pace, at = self._shown.get(uid, (Pace.UNKNOWN, 0.0))
-        is_over = pace is Pace.INSISTENT and self._monotonic() - at >= _BELIEVED_SECONDS
+        is_over = pace is Pace.PROBABLY_ASYNCHRONOUS and self._monotonic() - at >= _BELIEVED_SECONDS
         return Pace.UNKNOWN if is_over else pace
