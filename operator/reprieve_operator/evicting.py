@@ -20,7 +20,7 @@ _IN_THE_WAY = (403, 429, 500)
 
 
 class Evicting:
-    """What this process has tried; at the victim's ceiling, nobody asks it any more."""
+    """What this process has tried; where a ceiling ends the wait, nobody asks it any more from then on."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -46,13 +46,14 @@ class Evicting:
         backoff = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._refusals, 10))
         self._refusals += 1
         pause = max(error.retry_after_seconds or 0, backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        until = ending.waits_until(state, self._tools.policy.current)
         if self._said_at is None or now >= self._said_at + _REPEAT_SECONDS:
             self._said_at = now
-            until = ending.ceiling_of(state, self._tools.policy.current)
             told = story.waiting_for_budget(_reason(error), until)
             self._tools.announcer.announce(Regarding.pod(pod.metadata), *told)
-        left = ending.ceiling_of(state, self._tools.policy.current) - self._tools.clock.now()
-        self._due_at = now + min(pause, max(0.0, left.total_seconds()))
+        if until is not None:
+            pause = min(pause, max(0.0, (until - self._tools.clock.now()).total_seconds()))
+        self._due_at = now + pause
         return self._due_at - now
 
 

@@ -68,6 +68,7 @@ class Membership:
             reprieve=None if muster.is_under_way else reprieve.strongest((seen.reprieve, theirs)),
             is_marked=seen.is_marked and not muster.is_cancelled,
             is_insisted_on=seen.is_insisted_on or muster.is_under_way,
+            must_evict=seen.must_evict if seen.is_insisted_on else muster.origin.must_evict,
             may_go=muster.may_go(self._uid) or not has_room,
         )
 

@@ -42,7 +42,7 @@ def is_requested(metadata: VersionedMeta) -> bool:
     """True where our label asks for an eviction, or says that a mark in another dialect does, and it is still there."""
     labels = labels_of(metadata)
     label = labels.get(keys.SOFT_EVICTION)
-    return label == mark.REQUESTED or (label == mark.MARKED and mark.is_marked(labels, annotations_of(metadata)))
+    return label in mark.ASKING or (label == mark.MARKED and mark.is_marked(labels, annotations_of(metadata)))
 
 
 def is_victim(metadata: VersionedMeta) -> bool:
@@ -69,18 +69,19 @@ def begin(pod: Pod, now: datetime) -> Eviction | None:
     if not isinstance(found, mark.Mark):
         return None
     source = Source.EVICTION_REQUEST if found.request_uid else Source.KOORDINATOR
-    if labels_of(pod.metadata)[keys.SOFT_EVICTION] == mark.REQUESTED:
+    if is_insisted_on(pod.metadata):
         source = Source.LABEL
     before = state_of(pod.metadata)
     # What was saved before an eviction that was taken back is not lost with this one.
     saved = None if before is None else before.checkpoint
-    return replace(life.begin(found, source, pod.metadata.uid or "", now), checkpoint=saved)
+    begun = life.begin(found, source, pod.metadata.uid or "", now, must_evict=must_evict(pod.metadata))
+    return replace(begun, checkpoint=saved)
 
 
 def is_marked(metadata: VersionedMeta, source: Source) -> bool:
     """True until somebody takes the mark back: our label, or the dialect's own mark that asked."""
     label = labels_of(metadata).get(keys.SOFT_EVICTION)
-    if source not in _IN_ANOTHER_DIALECT or label is None or label == mark.REQUESTED:
+    if source not in _IN_ANOTHER_DIALECT or label is None or label in mark.ASKING:
         return label is not None
     return _has_mark_in_another_dialect(metadata)
 
@@ -109,7 +110,12 @@ def member_of(pod: Pod) -> Member:
 
 def is_insisted_on(metadata: VersionedMeta) -> bool:
     """True where our label asks, whatever asked before: it is a phase once that is written."""
-    return labels_of(metadata).get(keys.SOFT_EVICTION) == mark.REQUESTED
+    return labels_of(metadata).get(keys.SOFT_EVICTION) in mark.ASKING
+
+
+def must_evict(metadata: VersionedMeta) -> bool:
+    """True where our label asks for no more than an eviction."""
+    return labels_of(metadata).get(keys.SOFT_EVICTION) == mark.EVICT
 
 
 def see(
@@ -121,6 +127,7 @@ def see(
         # One that goes with its gang carries nothing before it is told.
         is_marked=(state.source, state.phase) == _JOINING or is_marked(pod.metadata, state.source),
         is_insisted_on=is_insisted_on(pod.metadata),
+        must_evict=must_evict(pod.metadata),
         reprieve=reprieve,
         is_being_deleted=pod.metadata.deletionTimestamp is not None,
         containers_ended=has_ended(pod),

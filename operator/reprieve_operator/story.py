@@ -57,9 +57,10 @@ def completed(state: Eviction) -> tuple[str, str]:
     return "SoftEvictionCompleted", f"the pod is gone; its checkpoint ended as {state.outcome or 'unknown'}"
 
 
-def waiting_for_budget(refusal: str, until: datetime) -> tuple[str, str]:
+def waiting_for_budget(refusal: str, until: datetime | None) -> tuple[str, str]:
     """Return the Event of a victim that may not be evicted yet, in the API server's words."""
-    return "WaitingForBudget", f"not evicted yet, at {_time(until)} at the latest: {refusal.rstrip('.')}"
+    latest = "" if until is None else f", at {_time(until)} at the latest"
+    return "WaitingForBudget", f"not evicted yet{latest}: {refusal.rstrip('.')}"
 
 
 def suspended() -> tuple[str, str]:

@@ -94,13 +94,15 @@ def call_roll(identity: str, begun: Eviction, members: Iterable[Member]) -> Roll
     before = [state for state in states if state.decision_id in decision_ids]
     is_cancelled = any(state.phase is Phase.CANCELLED for state in before)
     origin = min(earlier, key=lambda state: state.requested_at, default=begun)
+    # Without this, an eviction of one that a scheduler was refused would have the others deleted.
+    must_evict = any(state.must_evict for state in (*earlier, begun))
     is_under_way = any(state.phase not in _UNTOLD for state in earlier)
     asked_at = origin.requested_at if is_under_way else None
     is_over = is_cancelled or any(_was_released(state) for state in before)
     reached = [member.uid for member in known if not is_over and _is_within_reach(member, decision_ids, asked_at)]
     unheard = [member.uid for member in known if _is_unheard(member, identity)]
     return RollCall(
-        origin=origin,
+        origin=replace(origin, must_evict=must_evict),
         is_under_way=is_under_way,
         is_cancelled=is_cancelled,
         reached=frozenset(reached),

@@ -3,6 +3,9 @@
 When it may go is `life`'s; what was chosen is performed by the operator. All waiting in here ends at the victim's own
 ceiling (the setting `ceiling`, after it was requested): then it is a DELETE, whatever stands in the way. It is one at once
 on a lost node: no budget counts a pod there as healthy, and the node may return while somebody is waited for.
+
+With one exception. A victim that was asked for through the Eviction API is evicted, for as long as that takes: whoever may evict a
+pod may not thereby delete it. Without this, a drain would end what a PodDisruptionBudget holds, after a little notice.
 """
 
 from collections.abc import Callable
@@ -55,11 +58,14 @@ _SUSPENDING = (
 
 def concerns_its_job(eviction: Eviction, settings: PolicySettings) -> bool:
     """True where the way depends on the Job that owns the victim, if one does."""
-    return settings.suspend_jobs and not _is_forced(eviction) and suspension.is_ready(eviction)
+    may_be = settings.suspend_jobs and not eviction.must_evict
+    return may_be and not _is_forced(eviction) and suspension.is_ready(eviction)
 
 
 def decide(eviction: Eviction, job: Job | None, settings: PolicySettings, now: datetime) -> Way:
     """Return how this victim, whose outcome is settled, is ended now; `job`: what owns it, where it is concerned."""
+    if eviction.must_evict:
+        return Way.EVICT
     if _is_forced(eviction) or now >= ceiling_of(eviction, settings):
         return Way.DELETE
     if job is not None and concerns_its_job(eviction, settings) and _may_be_suspended(job):
@@ -79,6 +85,11 @@ def is_inherited(eviction: Eviction, *, has_failed: bool) -> bool:
 def was_counted(eviction: Eviction) -> bool:
     """True for one that was to be ended: what its replacement inherits is written before, and it may stay after all."""
     return eviction.grace_seconds is not None
+
+
+def waits_until(eviction: Eviction, settings: PolicySettings) -> datetime | None:
+    """Return when no budget is waited for any longer; `None`: for as long as it says so."""
+    return None if eviction.must_evict else ceiling_of(eviction, settings)
 
 
 def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:

@@ -150,6 +150,8 @@ class Eviction:
     """The id of the eviction that began the gang's."""
     request_uid: str = ""
     """Of the native Eviction that asked; empty where none did."""
+    must_evict: bool = False
+    """Asked for through the Eviction API: it is ended by an eviction and nothing else, whatever the policy says."""
 
 
 def render(eviction: Eviction) -> str:
@@ -197,6 +199,12 @@ def _plain(value: object) -> object:
 def _read_text(value: object) -> str:
     if not isinstance(value, str) or not texts.is_clean(value):
         raise TypeError("not a text that `render` wrote")
+    return value
+
+
+def _read_flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("not a flag")
     return value
 
 
@@ -255,6 +263,7 @@ _JSON_NAMES = {
     "gang": "gang",
     "decision_id": "decision",
     "request_uid": "request",
+    "must_evict": "mustEvict",
 }
 
 _READERS: Mapping[str, Callable[[object], object]] = {
@@ -278,4 +287,5 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "gang": _read_text,
     "decision_id": _read_text,
     "request_uid": _read_text,
+    "must_evict": _read_flag,
 }

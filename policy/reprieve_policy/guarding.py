@@ -138,11 +138,13 @@ def passes_for_gone(ruling: Ruling, door: Door, *, is_asynchronous: bool, is_fol
 def changes_for(door: Door, preemptor_uid: str, now: datetime, *, is_for_sensitive: bool = False) -> tuple[Change, ...]:
     """Return the mark: a scheduler's is Koordinator's, so that it is read as a preemption; a drain's is ours, and honoured.
 
+    A drain's says that it is an eviction, so that it ends as one.
+
     Of the preemptor it says the uid and no more: its name is another tenant's. It says so twice: whoever may delete the pod may
     write such a mark, but not the preemptor's annotation.
     """
     if door is Door.EVICTION:
-        return (Change("labels", keys.SOFT_EVICTION, mark.REQUESTED),)
+        return (Change("labels", keys.SOFT_EVICTION, mark.EVICT),)
     reason = f"{_REASON} {preemptor_uid}".strip() + (", which is sensitive" if is_for_sensitive else "")
     asked = mark.Mark(initiator=_INITIATOR, reason=reason, requested_at=now)
     told = (Change("annotations", keys.PREEMPTOR, preemptor_uid),) if preemptor_uid else ()

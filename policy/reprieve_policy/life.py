@@ -34,6 +34,8 @@ class Seen:
     is_marked: bool = True
     is_insisted_on: bool = False
     """Our label asks anew for a pod that was refused to a scheduler."""
+    must_evict: bool = False
+    """Whoever insists does it through the Eviction API."""
     reprieve: Reprieve | None = None
     """What protects the pod against preemption."""
     is_being_deleted: bool = False
@@ -67,7 +69,7 @@ class _Context:
     now: datetime
 
 
-def begin(found: mark.Mark, source: Source, pod_uid: str, now: datetime) -> Eviction:
+def begin(found: mark.Mark, source: Source, pod_uid: str, now: datetime, *, must_evict: bool = False) -> Eviction:
     """Return the state of a pod that was just marked.
 
     The id holds milliseconds: with whole seconds, a mark that is set again within the second in which the one before was
@@ -82,16 +84,17 @@ def begin(found: mark.Mark, source: Source, pod_uid: str, now: datetime) -> Evic
         reason=found.reason,
         mark_grace_seconds=found.grace_seconds,
         request_uid=found.request_uid,
+        must_evict=must_evict,
     )
 
 
 def join(origin: Eviction, pod_uid: str, now: datetime) -> Eviction:
-    """Return the first state of a pod that goes because `origin` does: who asked, and why, stay visible.
+    """Return the first state of a pod that goes because `origin` does: who asked, how and why, stay visible.
 
     Its notice counts from now, as everybody's does; the others wait for it no longer than until their own ceiling.
     """
     asked = mark.Mark(initiator=origin.initiator, reason=origin.reason, grace_seconds=origin.mark_grace_seconds)
-    return replace(begin(asked, Source.GANG, pod_uid, now), cause=origin.cause)
+    return replace(begin(asked, Source.GANG, pod_uid, now, must_evict=origin.must_evict), cause=origin.cause)
 
 
 def decide(eviction: Eviction, seen: Seen, plan: Plan, settings: PolicySettings, now: datetime) -> Decision:
@@ -197,7 +200,8 @@ def _enter(eviction: Eviction, move: Move, context: _Context) -> Eviction:
 def _enter_requested(eviction: Eviction, context: _Context) -> Eviction:
     """Ask again; whoever insists is the one who asks from now on, and who may take it back."""
     if context.seen.is_insisted_on:
-        eviction = replace(eviction, source=Source.LABEL, cause=Cause.REQUEST)
+        must_evict = context.seen.must_evict
+        eviction = replace(eviction, source=Source.LABEL, cause=Cause.REQUEST, must_evict=must_evict)
     return replace(eviction, deadline=None)
 
 

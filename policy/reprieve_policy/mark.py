@@ -1,6 +1,6 @@
 """A soft-eviction mark: somebody asks that a pod go. Nothing is deleted yet.
 
-Four dialects (document 000 and Koordinator's `apis/extension/descheduling.go`): our label `requested`; Koordinator's
+Four dialects (document 000 and Koordinator's `apis/extension/descheduling.go`): our label `requested` or `evict`; Koordinator's
 annotation, JSON `{timestamp, deleteOptions, initiator, reason}` or the bare `true` that its comment allows; the label
 of the same key that its proposal describes; and the annotation by which the operator says that a native Eviction asks. Timestamps are information: notice always counts from when Reprieve sees
 the mark, so that a date in the past shortens nobody's time.
@@ -17,7 +17,13 @@ from .keys import EVICTION_REQUEST, KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
 from .verdict import Kind, Violation, annotation_path
 
 REQUESTED = "requested"
-"""The one value of our label that a user may set."""
+"""The value of our label that a user sets."""
+
+EVICT = "evict"
+"""What the guard sets for an eviction: the pod is ended by one, as whoever asked may evict it and perhaps not delete it."""
+
+ASKING = (REQUESTED, EVICT)
+"""The values of our label that ask by themselves."""
 
 MARKED = "marked"
 """What Reprieve sets beside a mark in another dialect, so that the operator's watch selects the pod. It asks for nothing
@@ -142,7 +148,7 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
 
 
 def _is_labelled(labels: Mapping[str, str]) -> bool:
-    return labels.get(SOFT_EVICTION) == REQUESTED or labels.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+    return labels.get(SOFT_EVICTION) in ASKING or labels.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
 
 
 def _label_initiator(labels: Mapping[str, str]) -> str:

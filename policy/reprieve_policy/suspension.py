@@ -25,7 +25,7 @@ class Standing(Enum):
     """How far a living pod of a Job is, as far as suspending the Job depends on it."""
 
     APART = auto()
-    """No victim, or one that has failed: it keeps the Job from being suspended."""
+    """No victim, one that has failed, or one that may only be evicted: it keeps the Job from being suspended."""
     COMING = auto()
     """A victim that may still have something to save."""
     LEAVING = auto()
@@ -78,7 +78,7 @@ def is_ready(eviction: Eviction) -> bool:
 
 def standing_of(eviction: Eviction | None, *, is_announced: bool) -> Standing:
     """Return how far a living pod is; `None`: it is no victim."""
-    if eviction is None or (eviction.outcome is not None and not is_ready(eviction)):
+    if eviction is None or eviction.must_evict or (eviction.outcome is not None and not is_ready(eviction)):
         return Standing.APART
     if eviction.phase is not Phase.TERMINATING:
         return Standing.COMING

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.cluster
 HIGH, LOW, TOLERANT = "doors-high", "doors-low", "doors-tolerant"
 TOLERATION = "preemption-toleration.scheduling.x-k8s.io/"
 ADMIN = "admin"
+OPERATORS = "system:serviceaccount:reprieve-system:reprieve-operator"
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +146,45 @@ def test_a_drain_that_only_tries_marks_nobody_and_ends(ours: Guarded) -> None:
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "trains")["labels"]
 
 
+@pytest.fixture
+def low_ceiling(ours: Guarded) -> Iterator[None]:
+    ours.set_policy(ceiling="10s", checkpointTimeout="5s", maxDeferral="5s")
+    yield
+    ours.set_policy(ceiling="60s", checkpointTimeout="30s", maxDeferral="30s")
+
+
+@pytest.mark.usefixtures("low_ceiling")
+def test_a_drain_does_not_end_what_a_budget_holds(ours: Guarded) -> None:
+    with ours.namespace("held") as team:
+        ours.create(
+            team, a_pod("held", slots=1, priority_class=LOW, node="kwok-0", labels={"app": "db"}, annotations=HINT)
+        )
+        ours.running(team, "held")
+        uid = metadata(ours, team, "held")["uid"]
+        budget(ours, team, at_least=1)
+        try:
+            with ThreadPoolExecutor() as threads:
+                drain = threads.submit(drained, ours, team, "--timeout=30s")
+                ours.save(team, "held")
+                done = drain.result(timeout=60)
+        finally:
+            ours.kubectl.read("uncordon", "kwok-0")
+        assert done.returncode != 0
+        kept = metadata(ours, team, "held")
+        assert kept["uid"] == uid
+        assert "deletionTimestamp" not in kept
+        state = json.loads(kept["annotations"]["reprieve.dev/eviction"])
+        assert (state["phase"], state["outcome"], state["attempt"]) == ("terminating", "saved", 1)
+        told = [event["reason"] for event in ours.kubectl.get("events.v1.events.k8s.io", "-n", team)["items"]]
+        assert told.count("CheckpointRequested") == 1
+        assert told.count("WaitingForBudget") == 1
+        assert ours.calls(team, OPERATORS) == []
+        assert {call.code for call in ours.calls(team, OPERATORS, "create")} == {429}
+        budget(ours, team, at_least=0)
+        ours.gone(team, "held")
+        assert ours.calls(team, OPERATORS) == []
+
+
 def test_an_eviction_is_honoured_after_notice_whatever_the_class(ours: Guarded) -> None:
     with ours.namespace("evicted") as team:
         kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
@@ -205,6 +245,21 @@ def drained(ours: Guarded, team: str, *words: str) -> "subprocess.CompletedProce
     names_ = [item["metadata"]["name"] for item in ours.kubectl.get("pods", "-n", team)["items"]]
     ours.kubectl.read("label", "pods", "-n", team, *names_, f"drained-in={team}")
     return subprocess.run(kubectl + selection, capture_output=True, text=True, timeout=90, check=False)
+
+
+def budget(ours: Guarded, team: str, at_least: int) -> None:
+    """Allow the pods of the app `db` to become no fewer, and wait until somebody has counted them."""
+    spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": "db"}}}
+    found = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "db"}, "spec": spec}
+    ours.kubectl.read("-n", team, "apply", "-f", "-", stdin=json.dumps(found))
+
+    def is_counted() -> bool:
+        seen = ours.kubectl.get("pdb", "db", "-n", team)
+        status = seen.get("status", {})
+        is_seen = status.get("observedGeneration") == seen["metadata"]["generation"]
+        return is_seen and status.get("currentHealthy", 0) > 0
+
+    wait_for("the budget is counted", is_counted, 60)
 
 
 def names(ours: Guarded, team: str, phase: str) -> list[str]:

@@ -89,7 +89,8 @@ def test_an_eviction_is_over_in_the_guard_where_it_is_over_in_the_policy() -> No
 
 def test_a_mark_in_the_guard_is_a_mark_in_the_policy() -> None:
     expression = expression_of("reprieve-soft-evictions", "marksSet")
-    assert f"in ['{mark.REQUESTED}', '{mark.MARKED}']" in expression
+    assert f"in ['{mark.REQUESTED}', '{mark.EVICT}', '{mark.MARKED}']" in expression
+    assert set(mark.ASKING) == {mark.REQUESTED, mark.EVICT}
     assert all(value in ("", "false") for value in mark._NOT_A_MARK)
     assert expression.count("['', 'false']") == 2
 

@@ -205,6 +205,8 @@ def test_a_mark_stands_until_it_is_taken_back(
 KOORDINATOR = {keys.KOORDINATOR_SOFT_EVICTION: "true"}
 BEGINS = {
     "our label asks by itself": ("requested", {}, Source.LABEL),
+    "so does the guard's, for an eviction": ("evict", {}, Source.LABEL),
+    "also beside a mark": ("evict", KOORDINATOR, Source.LABEL),
     "our label asks beside a mark, and must be taken back itself": ("requested", KOORDINATOR, Source.LABEL),
     "a mark in another dialect asks for as long as it stands": ("marked", KOORDINATOR, Source.KOORDINATOR),
     "a mark taken back before anybody saw it evicts nobody": ("marked", {}, None),
@@ -218,6 +220,7 @@ def test_an_eviction_begins_where_somebody_asks(label: str, annotations: dict[st
     marked = pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": annotations})
     begun = observe.begin(marked, NOW)
     assert (begun and begun.source) == want
+    assert (begun is not None and begun.must_evict) is (label == "evict")
 
 
 def test_what_was_saved_before_an_eviction_that_was_taken_back_is_not_lost_with_the_next() -> None:

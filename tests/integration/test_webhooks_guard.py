@@ -62,11 +62,11 @@ async def test_nothing_is_written_on_a_dry_run(here: Scene) -> None:
     assert here.stub.patches == []
 
 
-async def test_an_eviction_is_put_off_without_a_time_and_marked_as_a_request(here: Scene) -> None:
+async def test_an_eviction_is_put_off_without_a_time_and_marked_as_one(here: Scene) -> None:
     response = await here.evict()
     assert response["status"]["code"] == 429
     assert "retryAfterSeconds" not in response["status"]["details"]
-    assert here.stub.patches[0][1]["metadata"]["labels"] == {keys.SOFT_EVICTION: "requested"}
+    assert here.stub.patches[0][1]["metadata"]["labels"] == {keys.SOFT_EVICTION: "evict"}
 
 
 @pytest.mark.parametrize(

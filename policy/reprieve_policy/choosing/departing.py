@@ -39,9 +39,8 @@ class Going(NamedTuple):
 def read(pod: Pod) -> Going | None:
     """Return how a pod is going, `None` where it is not."""
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
-    state = (
-        None if labels.get(keys.SOFT_EVICTION) == mark.REQUESTED else eviction.parse(annotations.get(keys.EVICTION, ""))
-    )
+    is_asked = labels.get(keys.SOFT_EVICTION) in mark.ASKING
+    state = None if is_asked else eviction.parse(annotations.get(keys.EVICTION, ""))
     is_told = state is not None and _goes(state)
     if pod.metadata.deletionTimestamp is not None:
         return Going(timestamp.parse(pod.metadata.deletionTimestamp), is_told)

@@ -203,6 +203,9 @@ TENANTS = {
     "an unreadable mark asks for nothing": Case(
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_going": False}
     ),
+    "one that is to be evicted is going, nobody knows when": Case(
+        pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}), want={"is_going": True, "goes_at": None}
+    ),
     "one with Koordinator's mark is going": Case(
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_going": True}
     ),

@@ -191,6 +191,27 @@ CASES = {
 }
 
 
+EVICTED = {
+    "one that was asked for by an eviction": ((A, B), replace(FIRST, must_evict=True), True),
+    "also where a scheduler had asked before, and was refused": (
+        (a_member("a", REPRIEVED), B),
+        replace(FIRST, must_evict=True),
+        True,
+    ),
+    "or where an operator that was killed goes on": (
+        (a_member("a", replace(HINTED, must_evict=True)), B),
+        HINTED,
+        True,
+    ),
+    "not one that somebody asked for who may delete it": ((a_member("a", HINTED), B), FIRST, False),
+}
+
+
+@pytest.mark.parametrize(("members", "begun", "want"), EVICTED.values(), ids=EVICTED)
+def test_all_of_a_gang_are_evicted_for(members: Sequence[Member], begun: Eviction, *, want: bool) -> None:
+    assert disruption.call_roll("train", begun, members).origin.must_evict is want
+
+
 def call(case: Case) -> RollCall:
     return disruption.call_roll("train", case.begun, case.members)
 
@@ -203,7 +224,7 @@ def test_what_one_look_at_a_gang_says(case: Case) -> None:
 
 
 def test_whoever_asked_first_asked_for_all() -> None:
-    assert call(Case(members=(A, B))).origin is FIRST
+    assert call(Case(members=(A, B))).origin == FIRST
     early = replace(HINTED, initiator="ops", requested_at=after(-5))
     members = (a_member("a", HINTED), a_member("b", early))
     assert call(Case(members=members)).origin is early

@@ -26,6 +26,7 @@ class Case:
     settings: PolicySettings = field(default_factory=PolicySettings)
     job: Job | None = None
     outcome: Outcome = Outcome.SAVED
+    must_evict: bool = False
     seconds: float = 60
     grace_seconds: int = 30
     want: Way
@@ -64,6 +65,10 @@ CASES = {
     "nor is its Job, or the Job's other pods": Case(
         settings=SUSPENDS, job=a_job(Standing.COMING), grace_seconds=0, want=Way.DELETE
     ),
+    "what was asked for by an eviction is evicted, whatever the policy says": Case(must_evict=True, want=Way.EVICT),
+    "also beyond the ceiling": Case(must_evict=True, seconds=6000, want=Way.EVICT),
+    "also on a lost node": Case(must_evict=True, grace_seconds=0, want=Way.EVICT),
+    "its Job is not suspended instead": Case(settings=SUSPENDS, job=a_job(), must_evict=True, want=Way.EVICT),
     "nobody is waited for beyond the ceiling": Case(
         settings=SUSPENDS, job=a_job(Standing.COMING), seconds=600, want=Way.DELETE
     ),
@@ -72,8 +77,15 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_victim_is_ended(case: Case) -> None:
-    victim = replace(an_eviction().ended(case.outcome).build(), grace_seconds=case.grace_seconds)
+    ended = an_eviction().ended(case.outcome).build()
+    victim = replace(ended, grace_seconds=case.grace_seconds, must_evict=case.must_evict)
     assert ending.decide(victim, case.job, case.settings, after(case.seconds)) is case.want
+
+
+def test_a_budget_is_waited_for_until_the_ceiling_or_without_end() -> None:
+    asked_by_a_person = an_eviction().build()
+    assert ending.waits_until(asked_by_a_person, EVICTS) == after(600)
+    assert ending.waits_until(replace(asked_by_a_person, must_evict=True), EVICTS) is None
 
 
 INHERITED = {

@@ -46,6 +46,7 @@ FULL = Eviction(
     cause=Cause.PRIORITY,
     cost=Price(hours=12.5, device=Device.GPU),
     refused_on=Ground.NEAR_COMPLETION,
+    must_evict=True,
 )
 
 
@@ -62,7 +63,8 @@ def test_the_whole_state_is_compact_json() -> None:
         '"reason":"node is overloaded","markGraceSeconds":20,"attempt":2,"hintedAt":"2026-11-21T12:00:01Z",'
         '"answeredAt":"2026-11-21T12:00:02Z","deadline":"2026-11-21T12:10:00Z",'
         '"checkpoint":{"at":"2026-11-21T12:00:03Z","step":4200,"path":"/ckpt/4200"},"outcome":"saved","graceSeconds":20,'
-        '"cause":"priority","cost":{"gpuHours":12.5},"refusedOn":"near-completion"}'
+        '"cause":"priority","cost":{"gpuHours":12.5},"refusedOn":"near-completion",'
+        '"mustEvict":true}'
     )
     assert eviction.parse(eviction.render(FULL)) == FULL
 
@@ -100,6 +102,7 @@ EVICTIONS = st.builds(
     refused_on=st.none() | st.sampled_from(Ground),
     gang=TEXTS,
     decision_id=TEXTS,
+    must_evict=st.booleans(),
 )
 
 
@@ -163,6 +166,7 @@ GARBAGE = {
     "a number as timestamp": changed(requestedAt=1795262400),
     "a deadline to which nothing can be added": changed(deadline="9999-12-31T23:59:59Z"),
     "a boolean as count": changed(attempt=True),
+    "a number as flag": changed(mustEvict=1),
     "a fraction as count": changed(attempt=1.5),
     "a negative grace": changed(graceSeconds=-1),
     "a text as checkpoint": changed(checkpoint="yes"),

@@ -275,8 +275,8 @@ def test_a_preemption_for_a_sensitive_workload_is_counted_as_one() -> None:
     assert cause.decide_cause(state, is_for_sensitive=False) is Cause.SENSITIVE
 
 
-def test_an_eviction_is_marked_as_a_person_would() -> None:
-    assert marked(guarding.changes_for(Door.EVICTION, "", NOW)) == ({keys.SOFT_EVICTION: "requested"}, {})
+def test_the_mark_of_an_eviction_asks_for_no_more_than_one() -> None:
+    assert marked(guarding.changes_for(Door.EVICTION, "", NOW)) == ({keys.SOFT_EVICTION: "evict"}, {})
 
 
 def marked(changes: Iterable[Change]) -> tuple[dict[str, str], dict[str, str]]:

@@ -457,6 +457,17 @@ def test_whoever_insists_is_the_one_who_asks() -> None:
     assert (state.source, state.cause, state.refused_on) == (Source.LABEL, Cause.REQUEST, Ground.NEAR_COMPLETION)
 
 
+def test_whoever_insists_by_an_eviction_has_the_pod_evicted() -> None:
+    reprieved = replace(an_eviction().asked_by_scheduler().in_phase(REPRIEVED, deadline=after(60)).build())
+    seen = life.Seen(is_insisted_on=True, must_evict=True)
+    assert life.decide(reprieved, seen, AUTO, PolicySettings(), after(5)).eviction.must_evict
+
+
+def test_what_goes_with_one_that_is_to_be_evicted_is_evicted() -> None:
+    origin = replace(an_eviction().build(), must_evict=True)
+    assert life.join(origin, "second", after(7)).must_evict
+
+
 def test_lowering_the_ceiling_takes_no_time_from_a_victim_that_was_told() -> None:
     hinted = an_eviction().hinted(deadline=after(600)).build()
     decision = life.decide(hinted, defers(60), AUTO, PolicySettings(ceiling_seconds=10), after(5))

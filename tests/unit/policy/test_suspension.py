@@ -1,6 +1,6 @@
 """Which Jobs may be suspended, how far their pods must be, and what becomes of those that are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -43,6 +43,7 @@ STANDINGS = {
     "no victim": (None, False, Standing.APART),
     "a victim that is still asked": (an_eviction().hinted(deadline=after(60)).build(), False, Standing.COMING),
     "one that was just requested": (an_eviction().build(), True, Standing.COMING),
+    "one that may only be evicted": (replace(ended(Outcome.SAVED), must_evict=True), True, Standing.APART),
     "one that failed": (ended(Outcome.TIMED_OUT), True, Standing.APART),
     "one that was spared": (ended(Outcome.CANCELLED), False, Standing.APART),
     "one that has saved and waits": (

@@ -51,7 +51,7 @@ class Victim(Pod):
         labels, annotations = labels_of(self.metadata), annotations_of(self.metadata)
         if labels.get(keys.SOFT_EVICTION) == mark.MARKED:
             return isinstance(mark.read(labels, annotations), mark.Mark)
-        return labels.get(keys.SOFT_EVICTION) == mark.REQUESTED
+        return labels.get(keys.SOFT_EVICTION) in mark.ASKING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
