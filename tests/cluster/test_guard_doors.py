@@ -150,7 +150,7 @@ def test_a_drain_that_only_tries_marks_nobody_and_ends(ours: Guarded) -> None:
 def low_ceiling(ours: Guarded) -> Iterator[None]:
     ours.set_policy(ceiling="10s", checkpointTimeout="5s", maxDeferral="5s")
     yield
-    ours.set_policy(ceiling="60s", checkpointTimeout="30s", maxDeferral="30s")
+    ours.set_policy(ceiling="60s", checkpointTimeout="30s", maxDeferral="5m")
 
 
 @pytest.mark.usefixtures("low_ceiling")

@@ -227,7 +227,7 @@ def test_whoever_asked_first_asked_for_all() -> None:
     assert call(Case(members=(A, B))).origin == FIRST
     early = replace(HINTED, initiator="ops", requested_at=after(-5))
     members = (a_member("a", HINTED), a_member("b", early))
-    assert call(Case(members=members)).origin is early
+    assert call(Case(members=members)).origin == early
 
 
 def test_a_state_says_with_whom_it_goes() -> None:
