@@ -81,10 +81,10 @@ class Gangs:
             return await self._call_roll(key, found, pod, state) if mode is not Mode.SINGLE else None
 
     async def assess(self, muster: Muster, state: Eviction) -> None:
-        """Find out, once, what protects any pod of a gang against the preemption that `state` is; raises `ApiError`."""
+        """Find out, once, what protects a gang as a whole against the preemption that `state` is; raises `ApiError`."""
         async with muster.assessing:
             if not muster.is_assessed:
-                muster.reprieve = reprieve.strongest([found async for found in self._protections(muster, state)])
+                muster.reprieve = reprieve.of_gang([found async for found in self._protections(muster, state)])
                 muster.is_assessed = True
 
     async def _protections(self, muster: Muster, state: Eviction) -> AsyncIterator[Reprieve | None]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from reprieve_policy import disruption, life, reprieve
+from reprieve_policy import disruption, life
 from reprieve_policy.eviction import WAITING, Eviction, Phase
 from reprieve_policy.life import Seen
 from reprieve_policy.life_table import TERMINAL
@@ -61,11 +61,11 @@ class Membership:
         muster = self._muster
         if muster is None:
             return seen
-        # Nothing on a pod without room for a state would say that it waits.
-        theirs = muster.reprieve if has_room and not seen.is_insisted_on else None
+        # Nothing on a pod without room for a state would say that it waits with the others.
+        protects = muster.reprieve if has_room else seen.reprieve
         return replace(
             seen,
-            reprieve=None if muster.is_under_way else reprieve.strongest((seen.reprieve, theirs)),
+            reprieve=None if muster.is_under_way or seen.is_insisted_on else protects,
             is_marked=seen.is_marked and not muster.is_cancelled,
             is_insisted_on=seen.is_insisted_on or muster.is_under_way,
             must_evict=seen.must_evict if seen.is_insisted_on else muster.origin.must_evict,

@@ -26,7 +26,7 @@ class Muster:
         self.size = len(roll.reached | roll.unheard)
         self.to_reach = [pods[uid] for uid in sorted(roll.reached | roll.unheard) if uid in pods]
         self.reprieve: Reprieve | None = None
-        """What protects a pod of it against preemption, once `is_assessed`."""
+        """What protects it as a whole against preemption, once `is_assessed`."""
         self.is_assessed = False
         self.assessing = asyncio.Lock()
         self._unheard = set(roll.unheard)

@@ -190,7 +190,9 @@ def _of_one_that_goes(sought: Sought, seeker: Seeker, facts: Facts, now: datetim
 
 def _of_one_that_is_protected(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling | None:
     """Rule on a pod that its own policy, or the preemptor's, keeps from being preempted."""
-    protection = reprieve.decide_reprieve(sought.view, facts, sought.walltime, now)
+    # Whether a gang is complete is not one pod's to say: it is marked, and the operator, which sees all of it, decides.
+    walltime = None if sought.goes_whole else sought.walltime
+    protection = reprieve.decide_reprieve(sought.view, facts, walltime, now)
     if protection is not None:
         return _refused(_PROTECTED[protection.ground], protection.until)
     if seeker.refusal is not None:

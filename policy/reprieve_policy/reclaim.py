@@ -78,7 +78,7 @@ def draw_lot(lodger: Lodger, others: Sequence[Lodger], home: str, facts: Facts, 
         return Lot(Fate.GOING)
     members = (lodger, *others)
     reprieves = [reprieve.decide_reprieve(member.view, facts, member.walltime, now) for member in members]
-    found = reprieve.strongest(reprieves)
+    found = reprieve.of_gang(reprieves)
     if found is None:
         return Lot(Fate.GOES)
     whose = members[reprieves.index(found)]

@@ -6,7 +6,7 @@ beside these two, where victims are chosen.
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from . import facts as known
@@ -14,8 +14,6 @@ from .eviction import Ground
 from .facts import Facts
 from .objects import PodView
 from .walltime import Walltime
-
-_FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Reprieve(NamedTuple):
@@ -35,10 +33,18 @@ def decide_reprieve(view: PodView, facts: Facts, walltime: Walltime | None, now:
     return None
 
 
-def strongest(found: Iterable[Reprieve | None]) -> Reprieve | None:
-    """Return what protects longest: a gang goes whole or not at all, so what protects one of its pods protects all."""
-    reprieves = (reprieve for reprieve in found if reprieve is not None)
-    return max(reprieves, key=lambda reprieve: reprieve.until or _FOR_EVER, default=None)
+def of_gang(found: Iterable[Reprieve | None]) -> Reprieve | None:
+    """Return what protects a gang, which goes whole or not at all; `found`: what protects each of its pods.
+
+    One that nobody may preempt protects all. What is nearly complete is a gang all of whose pods are, until the last one is
+    complete. Without this, a small pod beside a thousand others would, by its own deadline, protect them.
+    """
+    reprieves = list(found)
+    lasting = next((reprieve for reprieve in reprieves if reprieve is not None and reprieve.until is None), None)
+    if lasting is not None:
+        return lasting
+    ends = {reprieve.until: reprieve for reprieve in reprieves if reprieve is not None and reprieve.until is not None}
+    return ends[max(ends)] if ends and None not in reprieves else None
 
 
 def near_completion_seconds(facts: Facts) -> int:

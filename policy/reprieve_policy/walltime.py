@@ -31,6 +31,16 @@ def read(started_at: str | None, seconds: int | None) -> Walltime | None:
     return None if moment is None or seconds is None else Walltime(moment, seconds)
 
 
+def as_known(first: Walltime | None, found: Walltime | None) -> Walltime | None:
+    """Return what counts of a run that was seen as `first`, and is `found` now: of one and the same, what ends first.
+
+    Without this, whoever moves a Job's deadline every few minutes would be almost complete for ever.
+    """
+    if first is None or found is None or first.started_at != found.started_at:
+        return found
+    return min(first, found, key=lambda one: one.seconds)
+
+
 def tightest(walltimes: Iterable[Walltime | None], now: datetime) -> Walltime | None:
     """Return the one that ends first, `None` where none does."""
     known = [walltime for walltime in walltimes if walltime is not None]

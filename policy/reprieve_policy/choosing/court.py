@@ -26,11 +26,13 @@ class Court:
     def ground(self, tenant: Tenant) -> Ground | None:
         """Return on what the pod is no victim, `None` where it may be one."""
         own = self._against(tenant)
-        if own is not None or tenant.group is None:
+        if tenant.group is None:
             return own
         group = self.scene.groups.get(tenant.group)
-        if group is None:
-            return None
+        if own is Ground.NEAR_COMPLETION and Mode.ALL in (tenant.mode, group and group.mode):
+            own = self.grounds.against_whole(tenant)
+        if own is not None or group is None:
+            return own
         if group.mode is Mode.ALL:
             return self._ground_of_whole(group)
         return None if self.spare(group.key) > 0 else Ground.MIN_AVAILABLE
@@ -87,11 +89,22 @@ class Court:
     def protector(self, group: Group) -> tuple[Tenant, Ground] | None:
         """Return why a gang that goes as a whole may not: one of it goes already, or the first that is refused, and on what."""
         if group.key not in self._protected:
-            judged = [(member, self._against(member)) for member in group.members]
-            found = [(member, ground) for member, ground in judged if ground is not None]
-            going = [(member, Ground.GOING) for member in group.members if member.is_going]
-            self._protected[group.key] = next(iter([*going, *found]), None)
+            going = ((member, Ground.GOING) for member in group.members if member.is_going)
+            self._protected[group.key] = next(going, None) or self._refused(group)
         return self._protected[group.key]
+
+    def _refused(self, group: Group) -> tuple[Tenant, Ground] | None:
+        judged = [(member, self._against(member)) for member in group.members]
+        near = [member for member, ground in judged if ground is Ground.NEAR_COMPLETION]
+        if near and len(near) == len(judged):
+            # It is let finish until the last of it has.
+            return max(near, key=self._seconds_left), Ground.NEAR_COMPLETION
+        if near:
+            judged = [(member, self.grounds.against_whole(member)) for member in group.members]
+        return next(((member, ground) for member, ground in judged if ground is not None), None)
+
+    def _seconds_left(self, tenant: Tenant) -> float:
+        return 0.0 if tenant.work.walltime is None else tenant.work.walltime.left(self.scene.now)
 
 
 def _spare(group: Group) -> int:

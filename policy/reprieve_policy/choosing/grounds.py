@@ -11,6 +11,7 @@
 What a gang as a whole protects is `court`'s to say; how each is told, `telling`'s.
 """
 
+from dataclasses import replace
 from enum import StrEnum
 
 from reprieve_policy import preemption_class, toleration
@@ -109,6 +110,10 @@ class Grounds:
         if self._quota is not None and tenant.quota != self._quota:
             return Ground.QUOTA
         return None
+
+    def against_whole(self, tenant: Tenant) -> Ground | None:
+        """Return the first ground beside its own completion: its gang, with which it goes, is not as far."""
+        return self.against(replace(tenant, work=replace(tenant.work, walltime=None)))
 
     def _is_near_completion(self, walltime: Walltime) -> bool:
         return 0 < walltime.left(self._scene.now) <= self._near_completion_seconds

@@ -7,9 +7,13 @@ import pytest
 
 from reprieve_policy import choosing
 from reprieve_policy.choosing import Ground, Obstacle
+from reprieve_policy.choosing.court import Court
 from reprieve_policy.choosing.scene import GroupKey, Port, Preemptor, Room, Scene, Tenant
+from reprieve_policy.cost import Work
 from reprieve_policy.disruption import Mode
 from reprieve_policy.settings import PolicySettings
+from reprieve_policy.walltime import Walltime
+from reprieve_testing.builders import NOW
 from reprieve_testing.scenes import SceneBuilder, a_budget, a_guest, a_preemptor, a_room, a_scene, a_tenant
 
 OLD, MINE = GroupKey("team", "old"), GroupKey("team", "mine")
@@ -224,6 +228,52 @@ def test_nobody_goes_where(preemptor: Preemptor, scene: SceneBuilder, want: dict
 
     assert found.choices == ()
     assert found.obstacles == want
+
+
+def ends_in(seconds: float) -> Work:
+    return Work(started_at=NOW, walltime=Walltime(NOW, int(seconds)))
+
+
+NEAR = of_gang("a1", work=ends_in(60))
+COMPLETING = {
+    "one is nearly complete": ([NEAR, of_gang("a2")], [None, None]),
+    "one is, and another is protected": (
+        [NEAR, of_gang("a2", is_non_preemptible=True)],
+        [Ground.GANG, Ground.NON_PREEMPTIBLE],
+    ),
+    "the one that is is protected otherwise": (
+        [replace(NEAR, preemption_class=10), of_gang("a2")],
+        [Ground.CLASS, Ground.GANG],
+    ),
+    "all are": ([NEAR, of_gang("a2", work=ends_in(90))], [Ground.GANG, Ground.GANG]),
+}
+
+
+@pytest.mark.parametrize(("members", "want"), COMPLETING.values(), ids=COMPLETING.keys())
+def test_of_a_gang_that_goes_as_a_whole(members: Sequence[Tenant], want: Sequence[Ground | None]):
+    built = a_scene(a_room("a", *members, cpu=2)).with_gang("old").build()
+    refusals = [choosing.why_not(ONE, tenant, built) for tenant in built.rooms["a"].tenants]
+
+    assert [refusal and refusal.ground for refusal in refusals] == want
+
+
+def test_it_is_let_finish_until_the_last_of_it_has():
+    last = of_gang("a2", work=ends_in(90))
+    built = a_scene(a_room("a", NEAR, last, of_gang("a3", work=ends_in(30)), cpu=3)).with_gang("old").build()
+    (gang,) = built.groups.values()
+
+    assert Court(ONE, built).protector(gang) == (replace(last, node="a"), Ground.NEAR_COMPLETION)
+
+
+def test_a_pod_is_not_complete_by_itself_where_its_gang_is_not_known():
+    scene = a_scene(
+        a_room("a", of_gang("a1", work=ends_in(60), mode=Mode.ALL), of_gang("a2", work=ends_in(60)))
+    ).build()
+    whole, alone = (choosing.why_not(ONE, tenant, scene) for tenant in scene.rooms["a"].tenants)
+
+    assert whole is None
+    assert alone is not None
+    assert alone.ground is Ground.NEAR_COMPLETION
 
 
 def test_a_gang_whose_victims_go_on_other_nodes_may_go_on():

@@ -107,6 +107,9 @@ CASES = {
     ),
     "and at once where it wants none": Case(pod=a_pod().in_class(7), seeker=EVICTED),
     "one that is almost complete is let finish": Case(ends_in=120, want="walltime", until=after(120)),
+    "one of a gang that goes as a whole is not complete by itself": Case(
+        ends_in=120, goes_whole=True, want="told", until=after(600)
+    ),
     "but not by a drain": Case(ends_in=120, seeker=EVICTED, want="told", until=after(600)),
     "one that the operator reprieved as well": Case(
         state=in_phase(Phase.REPRIEVED, ago=5, left=100, refused_on=Ground.NEAR_COMPLETION),

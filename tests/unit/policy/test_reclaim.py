@@ -78,7 +78,11 @@ CASES = {
         others=[lodger(a_pod().named("q"), ENDS_SOON), lodger(PROTECTED)],
         want=Lot(Fate.STAYS, "p of its gang is non-preemptible"),
     ),
-    "and waits for one that is nearly complete": Case(
+    "but does not wait for one that is nearly complete": Case(
+        others=[lodger(a_pod().named("q"), ENDS_SOON)], want=Lot(Fate.GOES)
+    ),
+    "only where all of them are": Case(
+        pod=lodger(a_pod(), Walltime(NOW, 50)),
         others=[lodger(a_pod().named("q"), ENDS_SOON)],
         want=Lot(Fate.GOES, "q of its gang is near-completion", after(100)),
     ),

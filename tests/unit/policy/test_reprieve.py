@@ -76,18 +76,18 @@ def test_protection(case: Case) -> None:
     assert reprieve.decide_reprieve(view, facts, case.walltime, NOW) == case.want
 
 
-STRONGEST = {
+OF_GANG = {
     "nothing protects": ([None, None], None),
     "nobody is there": ([], None),
-    "what protects one protects all": ([None, almost(60)], almost(60)),
-    "the longest holds": ([almost(60), almost(300), almost(5)], almost(300)),
-    "for good is longest": ([almost(60), FOR_GOOD, None], FOR_GOOD),
+    "one that is nearly complete protects nobody else": ([None, almost(60)], None),
+    "where all are, the last of them counts": ([almost(60), almost(300), almost(5)], almost(300)),
+    "one that nobody may preempt protects all": ([almost(60), FOR_GOOD, None], FOR_GOOD),
 }
 
 
-@pytest.mark.parametrize(("found", "want"), STRONGEST.values(), ids=STRONGEST)
-def test_a_gang_is_protected_as_its_best_protected_pod(found: list[Reprieve | None], want: Reprieve | None) -> None:
-    assert reprieve.strongest(found) == want
+@pytest.mark.parametrize(("found", "want"), OF_GANG.values(), ids=OF_GANG)
+def test_what_protects_a_gang(found: list[Reprieve | None], want: Reprieve | None) -> None:
+    assert reprieve.of_gang(found) == want
 
 
 def test_only_a_scheduler_may_be_refused() -> None:

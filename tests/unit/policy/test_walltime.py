@@ -25,6 +25,22 @@ def test_of_several_the_one_that_ends_first_counts() -> None:
     assert walltime.tightest((None, None), NOW) is None
 
 
+FIRST, LATER = Walltime(after(-500), 600), Walltime(after(-500), 900)
+COUNTS = {
+    "what was never seen before": (None, FIRST, FIRST),
+    "what is as it was": (FIRST, FIRST, FIRST),
+    "of one that was lengthened, what it was": (FIRST, LATER, FIRST),
+    "of one that was shortened, what it is": (LATER, FIRST, FIRST),
+    "nothing of one that is bounded no more": (FIRST, None, None),
+    "of one that was begun anew, what it is": (FIRST, Walltime(after(-5), 900), Walltime(after(-5), 900)),
+}
+
+
+@pytest.mark.parametrize(("first", "found", "want"), COUNTS.values(), ids=COUNTS)
+def test_what_counts_is(first: Walltime | None, found: Walltime | None, want: Walltime | None) -> None:
+    assert walltime.as_known(first, found) == want
+
+
 def test_a_start_that_lies_ahead_of_our_clock_has_not_come_yet() -> None:
     assert Walltime(after(50), 100).left(NOW) == 100
 

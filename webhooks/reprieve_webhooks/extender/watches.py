@@ -19,6 +19,7 @@ from reprieve_policy.objects import ObjectMeta
 from reprieve_runtime.api import Api
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.reflector import Key, Reflector
+from reprieve_webhooks.walltimes import Walltimes
 
 from .roster import Roster
 from .seating import Seating
@@ -76,6 +77,7 @@ class WatchedStage:
         self._seating = Seating()
         self._roster = Roster(self._seating, facts.known, self._now)
         self._jobs: dict[Key, str] = {}
+        self._walltimes = Walltimes()
         self._unsettled = asyncio.Event()
         pods = Reflector(
             api, object_path("pods"), Pod, self._roster.put, forget=self._roster.drop, params=_NOT_ENDED, page=_PAGE
@@ -177,11 +179,12 @@ class WatchedStage:
         bound = walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds)
         if bound is not None:
             self._jobs[key] = uid
-        self._roster.put_job(uid, bound)
+        self._roster.put_job(uid, self._walltimes.take(uid, bound))
 
     def _forget_job(self, key: Key) -> None:
         uid = self._jobs.pop(key, None)
         if uid is not None:
+            self._walltimes.forget(uid)
             self._roster.put_job(uid, None)
 
     def _keep_group(self, group: _Group) -> None:

@@ -13,6 +13,7 @@ from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_webhooks.extender.choices import Named
 from reprieve_webhooks.lookups import Lookups
+from reprieve_webhooks.walltimes import Walltimes
 
 from .objects import Job, Victim
 
@@ -32,6 +33,7 @@ class Pods:
         self._api, self._timeout_seconds = api, timeout_seconds
         self._pods = Lookups(api, Victim, timeout_seconds=timeout_seconds, remembered_seconds=0.0)
         self._jobs = Lookups(api, Job, timeout_seconds=timeout_seconds)
+        self._walltimes = Walltimes()
         self._nodes = Lookups(api, Node, timeout_seconds=timeout_seconds)
 
     async def find(self, namespace: str, name: str) -> Victim | None:
@@ -46,7 +48,7 @@ class Pods:
         job = await self._jobs.find("jobs", owner.name, namespace)
         if job is None or job.metadata.uid != owner.uid:
             return None
-        return walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds)
+        return self._walltimes.take(owner.uid, walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds))
 
     async def node(self, name: str) -> Node | None:
         """Return a node, `None` where there is none."""
