@@ -120,6 +120,31 @@ def test_one_that_is_almost_complete_is_reprieved_until_then_and_then_asked(
 
 
 @pytest.mark.usefixtures("operator")
+def test_one_pods_deadline_does_not_protect_its_gang(cluster: ClusterHandle, namespace: str) -> None:
+    gang = {"pod-group.scheduling.sigs.k8s.io": "train"}
+    bounds = {"small": {"activeDeadlineSeconds": 1200}, "large": {}}
+    for name, spec in bounds.items():
+        cluster.create_pod(namespace, name, labels=gang, spec=spec)
+    cluster.annotate(namespace, "small", f"{KOORDINATOR}={MARK}")
+    for name in bounds:
+        cluster.wait_gone(namespace, name)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_gang_that_is_almost_complete_is_let_finish_until_its_last_pod_has(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    gang = {"pod-group.scheduling.sigs.k8s.io": "train"}
+    pods = [
+        cluster.create_pod(namespace, name, labels=gang, spec={"activeDeadlineSeconds": seconds})
+        for name, seconds in (("first", 600), ("last", 1200))
+    ]
+    cluster.annotate(namespace, "first", f"{KOORDINATOR}={MARK}")
+    reprieved = cluster.wait_phase(namespace, "first", "reprieved")
+    assert moment(state(reprieved)["deadline"]) == moment(pods[1]["status"]["startTime"]) + timedelta(seconds=1200)
+
+
+@pytest.mark.usefixtures("operator")
 def test_its_jobs_walltime_counts_and_whoever_insists_is_heard(cluster: ClusterHandle, namespace: str) -> None:
     template = {"spec": {"restartPolicy": "Never", "tolerations": [{"operator": "Exists"}], **ON_TWO_CPUS}}
     cluster.kubectl.apply(

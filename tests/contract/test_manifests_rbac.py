@@ -51,6 +51,7 @@ CALLS = {
         # guard: nominees.py, pods.py
         *everywhere("pods", "watch patch"),
         *everywhere("nodes", "get"),
+        *everywhere("scheduling.k8s.io/podgroups", "get"),
         *everywhere("reprieve.dev/softevictions", "mark"),
         # reprieve_certs: the CA and its injection.
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),

@@ -254,6 +254,11 @@ def _group_key(pod: Pod, found: gang.Gang | None) -> GroupKey | None:
     return None if found is None else GroupKey(pod.metadata.namespace or "", disruption.identity_of(found))
 
 
+def goes_whole(pod: Pod, native: NativeGroup | None) -> bool:
+    """True for one of a gang of which all go; `native`: the group that the pod names, where there is one."""
+    return _mode(pod, gang.read(pod.view), native) is Mode.ALL
+
+
 def _mode(pod: Pod, found: gang.Gang | None, native: NativeGroup | None) -> Mode:
     if found is None:
         return Mode.SINGLE

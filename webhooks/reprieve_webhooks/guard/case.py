@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from reprieve_policy import disruption, gang, walltime
+from reprieve_policy import walltime
+from reprieve_policy.choosing import reading
 from reprieve_policy.choosing.objects import Pod
-from reprieve_policy.disruption import Mode
 from reprieve_policy.facts import Facts
 from reprieve_policy.guarding import Door, Sought
+from reprieve_policy.native_group import NativeGroup
 from reprieve_policy.objects import Resource
 from reprieve_policy.walltime import Walltime
 from reprieve_webhooks import review
@@ -34,11 +35,19 @@ class Case:
     facts: Facts
     job: Walltime | None
     """Of the Job that the pod belongs to."""
+    native: NativeGroup | None
+    """The PodGroup that the pod names."""
+
+    @property
+    def goes_whole(self) -> bool:
+        """True for one of a gang of which all go."""
+        return reading.goes_whole(self.victim, self.native)
 
     def sought(self, now: datetime) -> Sought:
         """Return the pod as it is ruled on."""
         own = walltime.read(self.victim.status.startTime, self.victim.spec.activeDeadlineSeconds)
-        return replace(seen(self.victim), walltime=walltime.tightest((own, self.job), now))
+        bound = walltime.tightest((own, self.job), now)
+        return replace(seen(self.victim), walltime=bound, goes_whole=self.goes_whole)
 
 
 class Cases:
@@ -52,7 +61,7 @@ class Cases:
         facts = await self.facts_of(victim, namespace)
         is_bounded = door is Door.PREEMPTION and facts.settings.near_completion_seconds > 0
         job = await self._pods.job_walltime(victim, namespace) if is_bounded else None
-        return Case(victim, namespace, door, facts, job)
+        return Case(victim, namespace, door, facts, job, await self._pods.native_group(victim, namespace))
 
     async def facts_of(self, pod: Pod, namespace: str) -> Facts:
         """Return the facts that hold for a pod."""
@@ -73,11 +82,4 @@ def seen(victim: Victim) -> Sought:
         is_asked=victim.is_asked,
         is_leaving=victim.is_leaving,
         has_started=victim.status.phase != "Pending",
-        goes_whole=goes_whole(victim),
     )
-
-
-def goes_whole(victim: Victim) -> bool:
-    """True for one of a gang of which all go."""
-    found = gang.read(victim.view)
-    return found is not None and disruption.mode_of(found, victim.metadata) is Mode.ALL

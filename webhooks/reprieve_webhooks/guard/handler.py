@@ -18,7 +18,7 @@ from reprieve_webhooks.extender.service import Stage
 from reprieve_webhooks.handlers import Answer
 from reprieve_webhooks.questions import TooManyQuestionsError
 
-from .case import Case, Cases, Knowledge, goes_whole
+from .case import Case, Cases, Knowledge
 from .judge import Judge, Suspect
 from .marking import Marker
 from .memory import Memory
@@ -166,7 +166,7 @@ class Guard:
     def _passes_for_gone(self, case: Case, ruling: Ruling, pace: Pace, preemptor: Nominee) -> bool:
         """True where the scheduler has others to delete that go with this one: a set's, in its order, or a gang's."""
         chosen = self._choice(case.victim, preemptor.uid)
-        is_followed = goes_whole(case.victim) if chosen is None else chosen.victims[-1].uid != case.victim.uid
+        is_followed = case.goes_whole if chosen is None else chosen.victims[-1].uid != case.victim.uid
         is_asynchronous = pace is not Pace.UNKNOWN
         return guarding.passes_for_gone(ruling, case.door, is_asynchronous=is_asynchronous, is_followed=is_followed)
 

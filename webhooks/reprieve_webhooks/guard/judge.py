@@ -48,7 +48,7 @@ class Judge:
 
     async def rule_for(self, case: Case, suspect: Suspect) -> Ruling:
         """Rule on a pod that goes for this one."""
-        tenant = reading.tenant_of(case.victim, case.facts, job=case.job, now=self._now())
+        tenant = reading.tenant_of(case.victim, case.facts, native=case.native, job=case.job, now=self._now())
         # What protects a gang as a whole is known where the extender is.
         refusal = choosing.why_not(suspect.preemptor, tenant, await self._scene(case, tenant))
         seeker = Seeker(door=case.door, refusal=refusal, unheeded_seconds=self._unheeded_seconds(case))
@@ -65,8 +65,11 @@ class Judge:
         return self._memory.unheeded_seconds(case.victim.uid)
 
     async def _suspect(self, nominee: Nominee) -> Suspect:
-        facts = await self._cases.facts_of(nominee.pod, nominee.pod.metadata.namespace or "")
-        return Suspect(nominee.uid, reading.preemptor_of(nominee.pod, facts), facts.namespace.is_sensitive)
+        namespace = nominee.pod.metadata.namespace or ""
+        facts = await self._cases.facts_of(nominee.pod, namespace)
+        native = await self._pods.native_group(nominee.pod, namespace)
+        preemptor = reading.preemptor_of(nominee.pod, facts, native=native)
+        return Suspect(nominee.uid, preemptor, facts.namespace.is_sensitive)
 
     async def _scene(self, case: Case, tenant: Tenant) -> Scene:
         if self._stage is not None and not self._stage.is_behind:

@@ -1,11 +1,12 @@
-"""The guard's calls: the pod that an eviction names, the walltime of its Job, a preemptor's other victims, and the mark."""
+"""The guard's calls: the pod that an eviction names, its Job's walltime, its native group, a preemptor's other victims, the mark."""
 
 from collections.abc import Iterable
 
 import msgspec
 
-from reprieve_policy import keys, walltime
-from reprieve_policy.choosing.objects import Node
+from reprieve_policy import keys, native_group, walltime
+from reprieve_policy.choosing.objects import Node, Pod
+from reprieve_policy.native_group import Group, NativeGroup
 from reprieve_policy.objects import controller_of
 from reprieve_policy.verdict import Change
 from reprieve_policy.walltime import Walltime
@@ -34,6 +35,7 @@ class Pods:
         self._pods = Lookups(api, Victim, timeout_seconds=timeout_seconds, remembered_seconds=0.0)
         self._jobs = Lookups(api, Job, timeout_seconds=timeout_seconds)
         self._walltimes = Walltimes()
+        self._groups = Lookups(api, Group, timeout_seconds=timeout_seconds)
         self._nodes = Lookups(api, Node, timeout_seconds=timeout_seconds)
 
     async def find(self, namespace: str, name: str) -> Victim | None:
@@ -49,6 +51,14 @@ class Pods:
         if job is None or job.metadata.uid != owner.uid:
             return None
         return self._walltimes.take(owner.uid, walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds))
+
+    async def native_group(self, pod: Pod, namespace: str) -> NativeGroup | None:
+        """Return the PodGroup that the pod names, `None` where there is none or the API server serves none."""
+        named = pod.spec.schedulingGroup
+        if named is None or not named.podGroupName:
+            return None
+        group = await self._groups.find("podgroups", named.podGroupName, namespace)
+        return None if group is None else native_group.read(group)
 
     async def node(self, name: str) -> Node | None:
         """Return a node, `None` where there is none."""
