@@ -24,6 +24,7 @@ WAYS = ["", "status"]
 
 MARKS = {
     "our label": ("labels", keys.SOFT_EVICTION, "requested"),
+    "our label, for an eviction": ("labels", keys.SOFT_EVICTION, "evict"),
     "Koordinator's label": ("labels", keys.KOORDINATOR_SOFT_EVICTION, "descheduler"),
     "Koordinator's annotation": ("annotations", keys.KOORDINATOR_SOFT_EVICTION, "true"),
 }
