@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 from reprieve_policy.choosing.objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.objects import Resource
+from reprieve_policy.walltime import Job
 from reprieve_runtime.paths import object_path
 
-from .stage import Job, PodGroup, Stage
+from .stage import PodGroup, Stage
 
 
 class Role(NamedTuple):

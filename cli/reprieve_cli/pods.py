@@ -12,11 +12,9 @@ from reprieve_policy.disruption import Mode
 from reprieve_policy.gang import Gang
 from reprieve_policy.native_group import Group, NativeGroup
 from reprieve_policy.objects import annotations_of, controller_of
-from reprieve_policy.walltime import Walltime
+from reprieve_policy.walltime import Job, Walltime
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
-
-from .stage import Job
 
 _NOT_FOUND = 404
 _ENDED = ("Succeeded", "Failed")

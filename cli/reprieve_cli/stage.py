@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reprieve_policy import native_group, quota, walltime
+from reprieve_policy import native_group, quota
 from reprieve_policy.choosing import reading
 from reprieve_policy.choosing.objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.choosing.scene import Budget, Group, GroupKey, Guest, Preemptor, Scene, Tenant
@@ -13,7 +13,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.native_group import NativeGroup
 from reprieve_policy.objects import ObjectMeta, Resource, Spec, controller_of
 from reprieve_policy.quota import Quotas
-from reprieve_policy.walltime import Walltime
+from reprieve_policy.walltime import Job, Walltime
 
 from .known import Known
 
@@ -26,30 +26,6 @@ class PodGroup(native_group.Group):
     """A native PodGroup with its name."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobSpec:
-    activeDeadlineSeconds: int | None = None  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobStatus:
-    startTime: str | None = None  # noqa: N815 - the API's own name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A Job, as far as it bounds how long its pods run."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: _JobSpec = field(default_factory=_JobSpec)
-    status: _JobStatus = field(default_factory=_JobStatus)
-
-    @property
-    def walltime(self) -> Walltime | None:
-        """How long its pods may run."""
-        return walltime.read(self.status.startTime, self.spec.activeDeadlineSeconds)
 
 
 class Stage:

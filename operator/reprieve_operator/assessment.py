@@ -4,7 +4,7 @@ Its Job is read, once, where its walltime could matter: only a preemption is ref
 """
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
 from reprieve_policy import cause, cost, keys, reprieve, timestamp, walltime
@@ -13,34 +13,17 @@ from reprieve_policy.eviction import Eviction
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import annotations_of, controller_of
 from reprieve_policy.reprieve import Reprieve
-from reprieve_policy.walltime import Walltime
+from reprieve_policy.walltime import Job, Walltime
 from reprieve_runtime.api import ApiError
 from reprieve_runtime.paths import object_path
 
 from . import observe
-from .pods import Pod, VersionedMeta
+from .pods import Pod
 from .tools import Tools
 
 _log = logging.getLogger(__name__)
 
 _FORBIDDEN = 403
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobSpec:
-    activeDeadlineSeconds: int | None = None  # noqa: N815 - the API's own name, so that JSON decodes into it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobStatus:
-    startTime: str | None = None  # noqa: N815 - the API's own name, so that JSON decodes into it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    metadata: VersionedMeta = field(default_factory=VersionedMeta)
-    spec: _JobSpec = field(default_factory=_JobSpec)
-    status: _JobStatus = field(default_factory=_JobStatus)
 
 
 class Assessment:
@@ -85,7 +68,7 @@ class Assessment:
         if self._has_read_job or owner is None or not is_job or not self._tools.policy.current.near_completion_seconds:
             return
         try:
-            job = await self._tools.effects.find(object_path("jobs", pod.metadata.namespace, owner.name), _Job)
+            job = await self._tools.effects.find(object_path("jobs", pod.metadata.namespace, owner.name), Job)
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise
@@ -93,4 +76,4 @@ class Assessment:
             job = None
         self._has_read_job = True
         if job is not None and job.metadata.uid == owner.uid:
-            self._job = walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds)
+            self._job = job.walltime

@@ -4,10 +4,12 @@ It is the specification's walltime (document 001). Kubernetes ends whoever has u
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
 from . import timestamp
+from .objects import ObjectMeta
 
 
 class Walltime(NamedTuple):
@@ -23,6 +25,30 @@ class Walltime(NamedTuple):
     def used(self, now: datetime) -> float:
         """Return the seconds that have passed; a start that lies ahead of our clock has not come yet."""
         return max(0.0, (now - self.started_at).total_seconds())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JobSpec:
+    activeDeadlineSeconds: int | None = None  # noqa: N815 - the API's own name, so that JSON decodes into it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JobStatus:
+    startTime: str | None = None  # noqa: N815 - the API's own name, so that JSON decodes into it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A batch Job, as far as it bounds how long its pods run."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: _JobSpec = field(default_factory=_JobSpec)
+    status: _JobStatus = field(default_factory=_JobStatus)
+
+    @property
+    def walltime(self) -> Walltime | None:
+        """How long its pods may run, all of them together."""
+        return read(self.status.startTime, self.spec.activeDeadlineSeconds)
 
 
 def read(started_at: str | None, seconds: int | None) -> Walltime | None:

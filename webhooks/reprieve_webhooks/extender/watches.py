@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from reprieve_policy import native_group, walltime
+from reprieve_policy import native_group
 from reprieve_policy.choosing import reading
 from reprieve_policy.choosing.objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
 from reprieve_policy.facts import Facts
 from reprieve_policy.objects import ObjectMeta
+from reprieve_policy.walltime import Job
 from reprieve_runtime.api import Api
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.reflector import Key, Reflector
@@ -34,23 +35,6 @@ _LOOK_SECONDS = 1.0
 """Between two looks whether a policy has changed; a call looks for itself."""
 _AT_ONCE = 100
 """Pods that are judged again before anybody else has a turn: some 10 ms."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobSpec:
-    activeDeadlineSeconds: int | None = None  # noqa: N815 - the API's own name, so that JSON decodes into it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JobStatus:
-    startTime: str | None = None  # noqa: N815 - the API's own name, so that JSON decodes into it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: _JobSpec = field(default_factory=_JobSpec)
-    status: _JobStatus = field(default_factory=_JobStatus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +74,7 @@ class WatchedStage:
             self._keep_budget,
             forget=self._seating.drop_budget,
         )
-        jobs = Reflector(api, object_path("jobs"), _Job, self._keep_job, forget=self._forget_job, page=_PAGE)
+        jobs = Reflector(api, object_path("jobs"), Job, self._keep_job, forget=self._forget_job, page=_PAGE)
         groups = Reflector(
             api,
             object_path("podgroups"),
@@ -172,11 +156,11 @@ class WatchedStage:
     def _keep_budget(self, found: PodDisruptionBudget) -> None:
         self._seating.put_budget(found.metadata.name or "", reading.budget_of(found))
 
-    def _keep_job(self, job: _Job) -> None:
+    def _keep_job(self, job: Job) -> None:
         key, uid = (job.metadata.namespace or "", job.metadata.name or ""), job.metadata.uid or ""
         if self._jobs.get(key, uid) != uid:
             self._forget_job(key)
-        bound = walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds)
+        bound = job.walltime
         if bound is not None:
             self._jobs[key] = uid
         self._roster.put_job(uid, self._walltimes.take(uid, bound))

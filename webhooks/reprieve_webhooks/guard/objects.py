@@ -1,5 +1,5 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
-"""What the guard reads of pods, Jobs and evictions, beyond what rules read of them."""
+"""What the guard reads of pods, beyond what rules read of them."""
 
 from dataclasses import dataclass, field
 
@@ -52,22 +52,3 @@ class Victim(Pod):
         if labels.get(keys.SOFT_EVICTION) == mark.MARKED:
             return isinstance(mark.read(labels, annotations), mark.Mark)
         return labels.get(keys.SOFT_EVICTION) in mark.ASKING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Started:
-    startTime: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bounded:
-    activeDeadlineSeconds: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """Of a batch Job, its walltime."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: _Bounded = field(default_factory=_Bounded)
-    status: _Started = field(default_factory=_Started)

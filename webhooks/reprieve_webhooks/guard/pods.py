@@ -4,19 +4,19 @@ from collections.abc import Iterable
 
 import msgspec
 
-from reprieve_policy import keys, native_group, walltime
+from reprieve_policy import keys, native_group
 from reprieve_policy.choosing.objects import Node, Pod
 from reprieve_policy.native_group import Group, NativeGroup
 from reprieve_policy.objects import controller_of
 from reprieve_policy.verdict import Change
-from reprieve_policy.walltime import Walltime
+from reprieve_policy.walltime import Job, Walltime
 from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_webhooks.extender.choices import Named
 from reprieve_webhooks.lookups import Lookups
 from reprieve_webhooks.walltimes import Walltimes
 
-from .objects import Job, Victim
+from .objects import Victim
 
 _NOT_FOUND, _CONFLICT = 404, 409
 _MOST_VICTIMS = 500
@@ -50,7 +50,7 @@ class Pods:
         job = await self._jobs.find("jobs", owner.name, namespace)
         if job is None or job.metadata.uid != owner.uid:
             return None
-        return self._walltimes.take(owner.uid, walltime.read(job.status.startTime, job.spec.activeDeadlineSeconds))
+        return self._walltimes.take(owner.uid, job.walltime)
 
     async def native_group(self, pod: Pod, namespace: str) -> NativeGroup | None:
         """Return the PodGroup that the pod names, `None` where there is none or the API server serves none."""
