@@ -236,6 +236,21 @@ def test_a_pod_that_has_room(case: Case):
     assert {path: value_at(found, path) for path in case.want} == case.want
 
 
+NATIVE = a_pod({"schedulingGroup": {"podGroupName": "train"}})
+WHOLE = {
+    "a pod alone does not": (a_pod(), None, False),
+    "one of a labelled gang does": (a_pod(labels={keys.POD_GROUP: "train"}), None, True),
+    "one of a native group does as that says": (NATIVE, NativeGroup(mode=Mode.ALL), True),
+    "or does not": (NATIVE, NativeGroup(), False),
+    "or where that is gone": (NATIVE, None, False),
+}
+
+
+@pytest.mark.parametrize(("pod", "native", "want"), WHOLE.values(), ids=WHOLE.keys())
+def test_who_goes_with_all_of_its_gang(pod: Pod, native: NativeGroup | None, *, want: bool):
+    assert reading.goes_whole(pod, native) is want
+
+
 def waiting(name: str, *, nominated: str | None = None, **fields: Any) -> Preemptor:
     guest = a_guest(name)
     return a_preemptor(guest=guest, name=name, nominated_node=nominated, group=TEAM, devices=1.0, **fields)

@@ -1,9 +1,10 @@
 """How long something may run."""
 
+import msgspec
 import pytest
 
 from reprieve_policy import walltime
-from reprieve_policy.walltime import Walltime
+from reprieve_policy.walltime import Job, Walltime
 from reprieve_testing.builders import NOW, after
 
 READ = {
@@ -17,6 +18,12 @@ READ = {
 @pytest.mark.parametrize(("started_at", "seconds", "want"), READ.values(), ids=READ)
 def test_a_walltime_is_known_where(started_at: str | None, seconds: int | None, want: Walltime | None) -> None:
     assert walltime.read(started_at, seconds) == want
+
+
+def test_a_jobs_walltime_is_all_its_pods() -> None:
+    job = {"spec": {"activeDeadlineSeconds": 3600}, "status": {"startTime": "2026-11-21T11:00:00Z"}}
+    assert msgspec.convert(job, Job).walltime == Walltime(after(-3600), 3600)
+    assert Job().walltime is None
 
 
 def test_of_several_the_one_that_ends_first_counts() -> None:
