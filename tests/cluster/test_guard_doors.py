@@ -148,9 +148,9 @@ def test_a_drain_that_only_tries_marks_nobody_and_ends(ours: Guarded) -> None:
 
 @pytest.fixture
 def low_ceiling(ours: Guarded) -> Iterator[None]:
-    ours.set_policy(ceiling="10s", checkpointTimeout="5s", maxDeferral="5s")
+    ours.set_policy(ceiling="10s", checkpointTimeout="5s", maxDeferral="5s", nearCompletion="5s")
     yield
-    ours.set_policy(ceiling="60s", checkpointTimeout="30s", maxDeferral="5m")
+    ours.set_policy(ceiling="60s", checkpointTimeout="30s", maxDeferral="30s", nearCompletion="30s")
 
 
 @pytest.mark.usefixtures("low_ceiling")
