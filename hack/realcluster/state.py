@@ -216,6 +216,19 @@ def held(name: str, progress: Progress) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def claimed(name: str) -> Iterator[None]:
+    """Keep one cluster for the block; raises where somebody else has claimed it, whom taking it down would hurt."""
+    check_name(name)
+    _root().mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (_root() / f".{name}.claim").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ClusterError(f"cluster {name} is in use by another run on this machine") from None
+        yield
+
+
 def check_name(name: str) -> None:
     """Raise unless a cluster may be called that."""
     if not re.fullmatch(NAME, name):

@@ -3,7 +3,6 @@
 `REPRIEVE_TEST_CLUSTER` names another cluster, which is then left running: for the second run of an impatient author.
 """
 
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from reprieve_testing.chaos.actors import Workloads
 from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.proxy import ApiProxy
 from reprieve_testing.chaos.stage import Stage
-from reprieve_testing.cluster import ClusterHandle, Program
+from reprieve_testing.cluster import ClusterHandle, Program, cluster_for_tests
 
 NAME = "reprieve-chaos"
 KWOK_NODES = 4
@@ -23,15 +22,9 @@ KWOK_NODES = 4
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterHandle]:
     """A cluster of simulated nodes with the operator's rights installed; operators are started by the tests."""
-    kept = os.environ.get("REPRIEVE_TEST_CLUSTER")
-    handle = ClusterHandle.up(kept or NAME, kwok_nodes=KWOK_NODES)
-    try:
+    with cluster_for_tests(NAME, kwok_nodes=KWOK_NODES) as handle:
         handle.install_operator_rights()
         yield handle
-    finally:
-        handle.stop_programs()
-        if kept is None:
-            handle.down()
 
 
 @pytest.fixture

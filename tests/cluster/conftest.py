@@ -3,12 +3,11 @@
 `REPRIEVE_TEST_CLUSTER` names another cluster, which is then left running: for the second run of an impatient author.
 """
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster import ClusterHandle, cluster_for_tests
 
 NAME = "reprieve-test"
 
@@ -16,12 +15,6 @@ NAME = "reprieve-test"
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterHandle]:
     """A cluster of simulated nodes with the operator's rights installed; our programs are started by the tests."""
-    kept = os.environ.get("REPRIEVE_TEST_CLUSTER")
-    handle = ClusterHandle.up(kept or NAME)
-    try:
+    with cluster_for_tests(NAME) as handle:
         handle.install_operator_rights()
         yield handle
-    finally:
-        handle.stop_programs()
-        if kept is None:
-            handle.down()

@@ -12,11 +12,10 @@ import pytest
 
 from mainjob import world
 from mainjob.world import Nodes, World
-from realcluster import lifecycle
 from realcluster.image import PYTHON_IMAGE
 from realcluster.progress import Progress
 from reprieve_policy import agent, eviction, keys
-from reprieve_testing.cluster import wait_for
+from reprieve_testing.cluster import cleared, wait_for
 from reprieve_testing.manifests import EXAMPLES
 
 pytestmark = pytest.mark.cluster
@@ -47,10 +46,8 @@ DEAF = "import time; print('ready', flush=True); time.sleep(3600)"
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[World]:
-    try:
+    with cleared(CLUSTER):
         yield world.bring_up(CLUSTER, Progress())
-    finally:
-        lifecycle.down(CLUSTER, keep_logs=False, progress=Progress())
 
 
 @pytest.fixture

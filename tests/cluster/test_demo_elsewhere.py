@@ -7,11 +7,12 @@ import pytest
 
 from mainjob import foreign
 from mainjob.narrator import Narrator
-from realcluster import build, install, lifecycle
+from realcluster import build, install
 from realcluster.errors import ClusterError
 from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress
 from realcluster.state import Cluster
+from reprieve_testing.cluster import new_cluster
 
 CLUSTER = "reprieve-elsewhere"
 
@@ -20,10 +21,8 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Cluster]:
-    try:
-        yield lifecycle.up(CLUSTER, {"kwok_nodes": 1}, None, Progress())
-    finally:
-        lifecycle.down(CLUSTER, keep_logs=False, progress=Progress())
+    with new_cluster(CLUSTER, kwok_nodes=1) as cluster:
+        yield cluster
 
 
 @pytest.fixture

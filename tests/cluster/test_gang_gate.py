@@ -4,7 +4,6 @@ A quota keeps a Job's last pod from being made for as long as a test wants a gan
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from reprieve_policy.keys import GANG_GATE, GANG_GATE_LABEL, KOORDINATOR_GANG, KOORDINATOR_MIN_AVAILABLE
 from reprieve_policy.keys import OLD_MIN_AVAILABLE as MIN_AVAILABLE
 from reprieve_policy.keys import OLD_POD_GROUP as POD_GROUP
-from reprieve_testing.cluster import ClusterHandle, wait_for
+from reprieve_testing.cluster import ClusterHandle, cluster_for_tests, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -79,8 +78,11 @@ class Gated:
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Gated]:
-    kept = os.environ.get("REPRIEVE_TEST_CLUSTER")
-    handle = ClusterHandle.up(kept or "reprieve-gang-gate")
+    with cluster_for_tests("reprieve-gang-gate") as handle:
+        yield from installed_in(handle)
+
+
+def installed_in(handle: ClusterHandle) -> Iterator[Gated]:
     cluster, kubectl = handle.cluster, handle.kubectl
     here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
     programs = Programs(cluster.home, kubectl, here)
@@ -90,8 +92,6 @@ def installed() -> Iterator[Gated]:
         yield Gated(handle, World(cluster.home, kubectl, programs, Nodes.LOCAL), "default")
     finally:
         stop(programs)
-        if kept is None:
-            handle.down()
 
 
 def stop(programs: Programs) -> None:

@@ -13,11 +13,11 @@ from mainjob import workload, world
 from mainjob.narrator import Narrator
 from mainjob.scene import Scene
 from mainjob.world import Nodes, World
-from realcluster import build, lifecycle, node
+from realcluster import build, node
 from realcluster.image import PYTHON_IMAGE
 from realcluster.procs_pod import ANNOTATION
 from realcluster.progress import Progress
-from reprieve_testing.cluster import wait_for
+from reprieve_testing.cluster import cleared, wait_for
 from reprieve_testing.guarded import CPU, a_priority_class
 
 pytestmark = pytest.mark.cluster
@@ -48,7 +48,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     if is_real and (obstacle := node.can_run()):
         pytest.skip(f"no real node can run here: {obstacle}")
     cluster = "guard-main" if is_real else "guard-main-simulated"
-    try:
+    with cleared(cluster):
         here = world.bring_up(cluster, Progress(), prefer_real=is_real)
         found = Place(here, f"{cluster}-real-0" if is_real else "kwok-0")
         room = json.dumps({"status": {"capacity": {CPU: "1"}, "allocatable": {CPU: "1"}}})
@@ -56,8 +56,6 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         for each in (a_priority_class(HIGH, 1000), a_priority_class(LOW, 10)):
             here.kubectl.apply(each)
         yield found
-    finally:
-        lifecycle.down(cluster, keep_logs=False, progress=Progress())
 
 
 @pytest.fixture

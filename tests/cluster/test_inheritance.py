@@ -5,7 +5,6 @@ a Job and making it anew under the same name, the test does.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from mainjob.world import Nodes, World
 from realcluster import install
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from reprieve_policy import keys
-from reprieve_testing.cluster import ClusterHandle, wait_for
+from reprieve_testing.cluster import ClusterHandle, cluster_for_tests, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -66,8 +65,11 @@ class Here:
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[ClusterHandle]:
-    kept = os.environ.get("REPRIEVE_TEST_CLUSTER")
-    handle = ClusterHandle.up(kept or "reprieve-inheritance")
+    with cluster_for_tests("reprieve-inheritance") as handle:
+        yield from installed_in(handle)
+
+
+def installed_in(handle: ClusterHandle) -> Iterator[ClusterHandle]:
     cluster, kubectl = handle.cluster, handle.kubectl
     here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
     programs = Programs(cluster.home, kubectl, here)
@@ -83,8 +85,6 @@ def installed() -> Iterator[ClusterHandle]:
         yield handle
     finally:
         stop(programs)
-        if kept is None:
-            handle.down()
 
 
 def stop(programs: Programs) -> None:

@@ -8,8 +8,9 @@ from mainjob import story, world
 from mainjob.narrator import Narrator
 from mainjob.story import Chapter
 from mainjob.world import World
-from realcluster import lifecycle, node
+from realcluster import node
 from realcluster.progress import Progress
+from reprieve_testing.cluster import cleared
 
 CLUSTER = "reprieve-main"
 WITHOUT_WORKLOAD = [chapter for chapter in story.CHAPTERS if not chapter.has_workload]
@@ -35,10 +36,8 @@ def real() -> Iterator[World]:
 
 
 def _running(cluster: str, *, prefer_real: bool) -> Iterator[World]:
-    try:
+    with cleared(cluster):
         yield world.bring_up(cluster, Progress(), prefer_real=prefer_real)
-    finally:
-        lifecycle.down(cluster, keep_logs=False, progress=Progress())
 
 
 @pytest.mark.parametrize("chapter", WITHOUT_WORKLOAD, ids=name)

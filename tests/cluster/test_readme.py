@@ -14,8 +14,9 @@ import pytest
 
 from mainjob import world
 from mainjob.world import World
-from realcluster import build, lifecycle, node
+from realcluster import build, node
 from realcluster.progress import Progress
+from reprieve_testing.cluster import cleared
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = "reprieve-readme"
@@ -53,10 +54,8 @@ def shape(output: str) -> list[str]:
 def running() -> Iterator[World]:
     if obstacle := node.can_run():
         pytest.skip(f"no real node can run here: {obstacle}")
-    try:
+    with cleared(CLUSTER):
         yield world.bring_up(CLUSTER, Progress())
-    finally:
-        lifecycle.down(CLUSTER, keep_logs=False, progress=Progress())
 
 
 def test_the_readme_shows_transcripts() -> None:

@@ -1,11 +1,10 @@
 """A cluster of its own: no guard, no webhook and no controller's pods take part in what the two engines say."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster import ClusterHandle, cluster_for_tests
 
 NAME = "reprieve-differential"
 
@@ -13,10 +12,5 @@ NAME = "reprieve-differential"
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterHandle]:
     """A control plane; `REPRIEVE_DIFFERENTIAL_CLUSTER` names one that is then left running."""
-    kept = os.environ.get("REPRIEVE_DIFFERENTIAL_CLUSTER")
-    handle = ClusterHandle.up(kept or NAME)
-    try:
+    with cluster_for_tests(NAME, variable="REPRIEVE_DIFFERENTIAL_CLUSTER") as handle:
         yield handle
-    finally:
-        if kept is None:
-            handle.down()

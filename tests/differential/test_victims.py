@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster import ClusterHandle, new_cluster
 from reprieve_testing.differential import extender, population, rule
 from reprieve_testing.differential.arena import Arena
 from reprieve_testing.differential.difference import Difference
@@ -44,8 +44,8 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
-    handle = ClusterHandle.up(NAME, kwok_nodes=0)
-    try:
+    with new_cluster(NAME, kwok_nodes=0) as cluster:
+        handle = ClusterHandle.of(cluster)
         arena = Arena(handle.cluster, SCENES)
         arena.clear()
         asyncio.run(arena.fill())
@@ -57,8 +57,6 @@ def run() -> Iterator[Run]:
                 {scene.name: rule.with_gangs(scene, found[scene.name, REPRIEVE.name]) for scene in SCENES},
                 ours.calls() - before,
             )
-    finally:
-        handle.down()
 
 
 def test_published_use_cases_have_the_published_outcome_on_both_schedulers(run: Run) -> None:

@@ -128,6 +128,45 @@ class Program:
             return False
 
 
+@contextmanager
+def cleared(name: str) -> Iterator[str]:
+    """Keep the name of a cluster for the block, with none of that name before (an interrupted run leaves one) and after."""
+    with state.claimed(name):
+        lifecycle.down(name, keep_logs=False, progress=Progress())
+        try:
+            yield name
+        finally:
+            lifecycle.down(name, keep_logs=False, progress=Progress())
+
+
+@contextmanager
+def new_cluster(name: str, **settings: Json) -> Iterator[state.Cluster]:
+    """Make a cluster for the block; raises `ClusterError` with the reason where it cannot be had."""
+    with cleared(name):
+        yield lifecycle.up(name, settings, None, Progress())
+
+
+@contextmanager
+def cluster_for_tests(
+    name: str, *, kwok_nodes: int = 2, variable: str = "REPRIEVE_TEST_CLUSTER"
+) -> Iterator["ClusterHandle"]:
+    """Return a cluster of one's own for the block, or the one that the variable names, which is then left running."""
+    if kept := os.environ.get(variable):
+        with _ending(ClusterHandle.of(lifecycle.up(kept, {"kwok_nodes": kwok_nodes}, None, Progress()))) as handle:
+            yield handle
+        return
+    with new_cluster(name, kwok_nodes=kwok_nodes) as cluster, _ending(ClusterHandle.of(cluster)) as handle:
+        yield handle
+
+
+@contextmanager
+def _ending(handle: "ClusterHandle") -> Iterator["ClusterHandle"]:
+    try:
+        yield handle
+    finally:
+        handle.stop_programs()
+
+
 @dataclass
 class ClusterHandle:
     """A running cluster, and what was started beside it."""
@@ -137,15 +176,9 @@ class ClusterHandle:
     programs: list[Program] = field(default_factory=list)
 
     @classmethod
-    def up(cls, name: str, *, kwok_nodes: int = 2) -> "ClusterHandle":
-        """Make the cluster, or take the running one of that name; raises `ClusterError` with the reason."""
-        cluster = lifecycle.up(name, {"kwok_nodes": kwok_nodes}, None, Progress())
+    def of(cls, cluster: state.Cluster) -> "ClusterHandle":
+        """Return what is needed beside a running cluster."""
         return cls(cluster, Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig))
-
-    def down(self) -> None:
-        """End the programs that were started through this handle, and the cluster."""
-        self.stop_programs()
-        lifecycle.down(self.cluster.name, keep_logs=False, progress=Progress())
 
     def stop_programs(self) -> None:
         """End what is left of the programs that were started through this handle."""

@@ -12,13 +12,12 @@ from typing import Any
 
 from mainjob import world
 from mainjob.world import Nodes, World
-from realcluster import api, build, install, lifecycle
+from realcluster import api, build, install
 from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
-from realcluster.progress import Progress
 from realcluster.state import Cluster
 
-from .cluster import wait_for
+from .cluster import new_cluster, wait_for
 
 Json = Any
 NODES = 6
@@ -146,16 +145,12 @@ class Day:
 @contextmanager
 def a_day(name: str) -> Iterator[tuple[Day, "Install"]]:
     """Make a cluster for the block, without Reprieve; `Install` is called once what must be there before it is there."""
-    lifecycle.down(name, keep_logs=False, progress=Progress())
-    try:
-        cluster = lifecycle.up(name, {"kwok_nodes": NODES}, None, Progress())
+    with new_cluster(name, kwok_nodes=NODES) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
         here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
         place = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), Nodes.LOCAL, cluster.audit_log)
         day = Day(cluster, place)
         yield day, Install(day)
-    finally:
-        lifecycle.down(name, keep_logs=False, progress=Progress())
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ from typing import Any
 
 from mainjob import world
 from mainjob.world import Nodes, World
-from realcluster import api, build, install, lifecycle
+from realcluster import api, build, install
 from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
-from realcluster.progress import Progress
 from realcluster.state import Cluster
 
-from .cluster import wait_for
+from .cluster import new_cluster, wait_for
 
 Json = Any
 SCHEDULER = "system:kube-scheduler"
@@ -178,8 +177,7 @@ def a_priority_class(name: str, value: int, **annotations: str) -> Json:
 @contextmanager
 def guarded_cluster(name: str, **settings: Json) -> Iterator[Guarded]:
     """Make a cluster with Reprieve in it for the block."""
-    try:
-        cluster = lifecycle.up(name, {"kwok_nodes": 2, **settings}, None, Progress())
+    with new_cluster(name, kwok_nodes=2, **settings) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
         here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
         place = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), Nodes.LOCAL, cluster.audit_log)
@@ -187,5 +185,3 @@ def guarded_cluster(name: str, **settings: Json) -> Iterator[Guarded]:
         for program in (WEBHOOKS, OPERATOR):
             place.start(program)
         yield Guarded(cluster, place)
-    finally:
-        lifecycle.down(name, keep_logs=False, progress=Progress())

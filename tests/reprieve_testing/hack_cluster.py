@@ -80,13 +80,14 @@ class OwnCluster(ClusterHandle):
 @contextmanager
 def own_cluster(name: str, *options: object) -> Iterator[OwnCluster]:
     """Make a cluster for as long as the block runs; one that an interrupted run has left is removed first."""
-    succeed(hack_cluster("down", "--name", name))
-    try:
-        succeed(hack_cluster("up", "--name", name, *options))
-        cluster = state.get(name)
-        yield OwnCluster(cluster, Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig))
-    finally:
+    with state.claimed(name):
         succeed(hack_cluster("down", "--name", name))
+        try:
+            succeed(hack_cluster("up", "--name", name, *options))
+            cluster = state.get(name)
+            yield OwnCluster(cluster, Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig))
+        finally:
+            succeed(hack_cluster("down", "--name", name))
 
 
 def hack_cluster(*words: object, **environment: str) -> Done:

@@ -124,3 +124,11 @@ def with_certificate(cluster: Cluster) -> Cluster:
     cluster.ca_file.parent.mkdir(parents=True)
     cluster.ca_file.write_bytes(b"certificate")
     return cluster
+
+
+def test_a_cluster_that_one_run_claims_is_no_others_until_it_is_done() -> None:
+    refused = pytest.raises(ClusterError, match="cluster mine is in use by another run")
+    with state.claimed("mine"), state.claimed("other"), refused, state.claimed("mine"):
+        pytest.fail("claimed twice")
+    with state.claimed("mine"):
+        pass
