@@ -114,6 +114,9 @@ class Effects:
             body["metadata"]["labels"][keys.KOORDINATOR_SOFT_EVICTION] = None
         if keys.KOORDINATOR_SOFT_EVICTION in annotations_of(pod.metadata):
             body["metadata"]["annotations"][keys.KOORDINATOR_SOFT_EVICTION] = None
+        if keys.PREEMPTOR in annotations_of(pod.metadata):
+            # Without this, a mark that its owner sets later would be that preemptor's.
+            body["metadata"]["annotations"][keys.PREEMPTOR] = None
         if keys.EVICTION_REQUEST in annotations_of(pod.metadata):
             body["metadata"]["annotations"][keys.EVICTION_REQUEST] = None
         if keys.CHECKPOINT_REQUEST in annotations_of(pod.metadata):
@@ -169,10 +172,10 @@ class Effects:
         await self._patch(metadata, {"metadata": {"annotations": {keys.EVICTION_REQUEST: None}}})
 
     async def take_label(self, metadata: VersionedMeta) -> None:
-        """Take our label away, and a state that cannot be read."""
-        body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: None}}}
+        """Take our label away, for whom the pod was to go, and a state that cannot be read."""
+        body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: None}, "annotations": {keys.PREEMPTOR: None}}}
         if observe.state_of(metadata) is None:
-            body = _no_state()
+            body["metadata"]["annotations"][keys.EVICTION] = None
         await self._patch(metadata, body)
 
     async def release_gate(self, metadata: VersionedMeta, other_gates: Sequence[str] | None) -> None:

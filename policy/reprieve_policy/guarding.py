@@ -141,17 +141,17 @@ def changes_for(door: Door, preemptor_uid: str, now: datetime, *, is_for_sensiti
     A drain's says that it is an eviction, so that it ends as one.
 
     Of the preemptor it says the uid and no more: its name is another tenant's. It says so twice: whoever may delete the pod may
-    write such a mark, but not the preemptor's annotation.
+    write such a mark, but not the preemptor's annotation. Where nobody knows the preemptor, that says so: empty. Without this,
+    the pod would count as an earlier preemptor's.
     """
     if door is Door.EVICTION:
         return (Change("labels", keys.SOFT_EVICTION, mark.EVICT),)
     reason = f"{_REASON} {preemptor_uid}".strip() + (", which is sensitive" if is_for_sensitive else "")
     asked = mark.Mark(initiator=_INITIATOR, reason=reason, requested_at=now)
-    told = (Change("annotations", keys.PREEMPTOR, preemptor_uid),) if preemptor_uid else ()
     return (
         Change("labels", keys.SOFT_EVICTION, mark.MARKED),
         Change("annotations", keys.KOORDINATOR_SOFT_EVICTION, mark.render(asked)),
-        *told,
+        Change("annotations", keys.PREEMPTOR, preemptor_uid),
     )
 
 
@@ -166,8 +166,9 @@ def _goes_for(preemptor_uid: str, sought: Sought) -> bool:
     state = sought.state
     if state is None or state.phase in TERMINAL:
         return sought.is_asked
-    # One that goes by now because its gang does, or because somebody asked for it, says nothing of a preemption.
-    return state.source is Source.KOORDINATOR
+    # One that goes by now because its gang does, or because somebody asked for it, says nothing of a preemption; and one that is
+    # let finish does not go: its preemptor would wait for as long as that takes.
+    return state.source is Source.KOORDINATOR and state.phase is not Phase.REPRIEVED
 
 
 def _of_one_that_goes(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling | None:

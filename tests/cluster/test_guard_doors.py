@@ -214,7 +214,11 @@ def test_the_webhooks_may_change_the_mark_of_a_pod_and_nothing_else(ours: Guarde
     with ours.namespace("rights") as team:
         ours.create(team, a_pod("pod", node="kwok-0", labels={"a": "b"}))
         ours.running(team, "pod")
+        for preemptor in ("uid-of-high", ""):
+            said = {"metadata": {"annotations": {"reprieve.dev/preemptor": preemptor}}}
+            assert "patched" in as_webhooks(ours, team, said)
         other: list[Any] = [
+            {"metadata": {"annotations": {"reprieve.dev/preemptor": None}}},
             {"metadata": {"labels": {"a": "c"}}},
             {"metadata": {"labels": {"a": None}}},
             {"metadata": {"annotations": {"new": "one"}}},

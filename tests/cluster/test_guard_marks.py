@@ -138,7 +138,6 @@ def test_who_may_delete_a_pod_may_mark_it(people: People, pod: str, mark: str, w
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("way", WAYS)
 def test_no_owner_says_for_whom_a_pod_goes(people: People, pod: str, way: str) -> None:
     forged = metadata("annotations", keys.PREEMPTOR, "uid-of-anybody")
     done = people.owner.patch(pod, forged, way)
@@ -147,6 +146,16 @@ def test_no_owner_says_for_whom_a_pod_goes(people: People, pod: str, way: str) -
     assert refused(created, NEEDS_MARK), created.output
 
 
+def test_no_owner_takes_away_for_whom_a_pod_goes_and_the_operator_does(people: People, pod: str) -> None:
+    assert people.admin.patch(pod, metadata("annotations", keys.PREEMPTOR, "uid-of-high")).status == 0
+    gone = metadata("annotations", keys.PREEMPTOR, None)
+    done = people.owner.patch(pod, gone)
+    assert refused(done, NEEDS_MARK), done.output
+    done = people.operator.patch(pod, gone)
+    assert done.status == 0, done.output
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("what", STATE)
 def test_a_tenant_with_every_verb_on_everything_writes_no_state(people: People, pod: str, what: str, way: str) -> None:
     part, key, value = STATE[what]

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.cluster
 
 HTTP = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "3s"}
 KOORDINATOR = "scheduling.koordinator.sh/soft-eviction"
+PREEMPTOR = "reprieve.dev/preemptor"
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +136,7 @@ def test_the_annotation_carrier_needs_no_network(cluster: ClusterHandle, namespa
 def test_taking_the_label_away_cancels_and_leaves_no_mark(cluster: ClusterHandle, namespace: str) -> None:
     pod = cluster.create_pod(namespace, "spared", annotations=HTTP)
     with Workload(address(pod)) as workload:
+        cluster.annotate(namespace, "spared", f"{PREEMPTOR}=uid-of-high")
         cluster.mark(namespace, "spared")
         cluster.wait_phase(namespace, "spared", "checkpointing")
         cluster.kubectl.read("label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-")
@@ -142,6 +144,7 @@ def test_taking_the_label_away_cancels_and_leaves_no_mark(cluster: ClusterHandle
         told = wait_for("word of it", lambda: [asked for asked in workload.asked if asked.method == "DELETE"])
         assert [asked.document["id"] for asked in told] == [workload.eviction_id]
     assert "reprieve.dev/soft-eviction" not in spared["metadata"].get("labels", {})
+    assert PREEMPTOR not in spared["metadata"]["annotations"]
     assert "deletionTimestamp" not in spared["metadata"]
     wait_for("Event", lambda: "SoftEvictionCancelled" in cluster.event_reasons(namespace, "spared"))
     cluster.mark(namespace, "spared")
@@ -185,7 +188,10 @@ LEFT_OVER: dict[str, dict[str, Any]] = {
         "labels": {"reprieve.dev/soft-eviction": "hinted"},
         "annotations": {"reprieve.dev/eviction": "{"},
     },
-    "our label for a mark that was taken back": {"labels": {"reprieve.dev/soft-eviction": "marked"}},
+    "our label for a mark that was taken back": {
+        "labels": {"reprieve.dev/soft-eviction": "marked"},
+        "annotations": {PREEMPTOR: "uid-of-high"},
+    },
 }
 
 
@@ -200,7 +206,7 @@ def test_a_label_that_nothing_bears_out_evicts_nobody_and_is_taken_away(
     assert left is not None
     assert "deletionTimestamp" not in left["metadata"]
     assert "reprieve.dev/soft-eviction" not in left["metadata"].get("labels", {})
-    assert "reprieve.dev/eviction" not in left["metadata"].get("annotations", {})
+    assert not {"reprieve.dev/eviction", PREEMPTOR} & left["metadata"].get("annotations", {}).keys()
     assert [entry.what for entry in cluster.audit(namespace, "left")] == ["patch"]
     cluster.mark(namespace, "left")
     cluster.wait_gone(namespace, "left")

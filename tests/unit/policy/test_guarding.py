@@ -269,13 +269,17 @@ def test_a_preemption_is_marked_as_one_and_names_nobody() -> None:
 
 def test_a_preemption_for_a_sensitive_workload_is_counted_as_one() -> None:
     _, annotations = marked(guarding.changes_for(Door.PREEMPTION, "", NOW, is_for_sensitive=True))
-    assert keys.PREEMPTOR not in annotations
     found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
     assert isinstance(found, mark.Mark)
     state = Eviction(
         eviction_id="e", phase=Phase.REQUESTED, requested_at=NOW, source=Source.KOORDINATOR, reason=found.reason
     )
     assert cause.decide_cause(state, is_for_sensitive=False) is Cause.SENSITIVE
+
+
+def test_whoever_goes_for_nobody_knows_whom_goes_for_no_earlier_preemptor_either() -> None:
+    _, annotations = marked(guarding.changes_for(Door.PREEMPTION, "", NOW))
+    assert annotations[keys.PREEMPTOR] == ""
 
 
 def test_the_mark_of_an_eviction_asks_for_no_more_than_one() -> None:
@@ -315,6 +319,7 @@ BUSY = {
         [(a_victim(state=going(), of=""), "there"), (a_victim(is_asked=True, of=""), "there")],
         False,
     ),
+    "one that is let finish": ([(a_victim(state=going(Phase.REPRIEVED)), "there")], False),
     "one that is over": ([(a_victim(state=going(Phase.CANCELLED)), "there")], False),
     "one that is being deleted": ([(a_victim(state=going(Phase.TERMINATING), leaves=True), "there")], False),
     "another preemptor's": ([(a_victim(state=going(), of="higher"), "there")], False),
