@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -113,6 +114,27 @@ async def test_where_nobody_may_be_taken_the_answer_is_no_node() -> None:
         assert called.value("reprieve_extender_passed_over_total", obstacle="no-victims") == 1
 
 
+async def test_a_scheduler_that_was_told_of_room_and_asks_again_gets_its_own_victims() -> None:
+    """It knows of limits that are not judged here; when it first asks, a pod may just have ended."""
+    stage = FixedStage([a_tenant("a", "one", cpu=1)], [a_preemptor(cpu=1), a_preemptor("q", cpu=1)])
+    async with serving(stage) as called:
+        assert await called.call({"one": "a"}) == {}
+        assert called.counted(Outcome.NOTHING) == 1
+        assert await called.call({"one": "a"}, "q") == {}
+        assert await called.call({"one": "a"}) == {"one": victims("a")}
+
+
+async def test_who_was_not_answered_was_not_told_of_room() -> None:
+    stage = FixedStage([a_tenant("a", "one", cpu=1)], [a_preemptor(cpu=1)])
+    async with serving(stage) as called:
+        # It begins, looks what is known, looks at the node; and then it is too late.
+        looks = iter([0.0, 0.0, 0.0])
+        called.extender._monotonic = lambda: next(looks, 4.5)
+        await called.refused(a_call({"one": "a"}))
+        called.extender._monotonic = time.monotonic
+        assert await called.call({"one": "a"}) == {}
+
+
 async def test_no_candidates_are_answered_with_no_node() -> None:
     async with serving() as called:
         assert await called.call({}) == {}
@@ -201,7 +223,7 @@ async def test_an_answer_that_comes_too_late_is_neither_expected_nor_remembered(
         assert status == 503
         assert called.counted(Outcome.LATE) == 1
         assert called.stage.expected == []
-        assert called.choices.of("one", "a") is None
+        assert called.choices.of("one", "a", by="p") is None
 
 
 async def test_a_fault_of_ours_is_answered_and_the_next_call_is_served(caplog: pytest.LogCaptureFixture) -> None:

@@ -65,14 +65,18 @@ def decide(
     nodes: Iterable[str],
     proposed: Mapping[str, Collection[str]] | None = None,
     is_over: Callable[[], bool] = lambda: False,
+    *,
+    told_of_room: Collection[str] = (),
 ) -> Decision:
     """Choose victims for the preemptor on the nodes, by name; `proposed` are the scheduler's own by node, as uids.
+
+    `told_of_room`: nodes of which its scheduler was told lately that they have room for it.
 
     Once `is_over` says so, nobody waits for more than was found: a gang that was not placed by then is not placed.
 
     Where only the scheduler can tell what fits, its victims are taken, if they may all be victims: where it matters who is
-    near whom (pod affinity, topology spread, claims of devices), and where it wants victims though there is room (limits of
-    volumes, a resize, a filter of its own).
+    near whom (pod affinity, topology spread, claims of devices), and where it has been told of room and wants victims again
+    (limits of volumes, a resize, a filter of its own).
     """
     court = Court(preemptor, scene)
     ground = court.grounds.of_preemptor() or (Ground.UNFINISHED if court.grounds.is_unfinished() else None)
@@ -80,9 +84,13 @@ def decide(
         return Decision(ground=ground)
     survey = Survey(preemptor.guest, court)
     found = {node: _on(node, survey, court, proposed or {}) for node in nodes}
+    insisted = _insisted(found, told_of_room, court, proposed or {})
+    found |= insisted
     obstacles = {node: one for node, one in found.items() if isinstance(one, Obstacle)}
-    # Document 001: preemption is the last resort.
-    if not WAITING_IS_ENOUGH.isdisjoint(obstacles.values()):
+    # Document 001: preemption is the last resort. But where one node's room is none to the scheduler, others' may be none either.
+    is_insisting = any(isinstance(one, Selection) for one in insisted.values())
+    enough = WAITING_IS_ENOUGH - {Obstacle.HAS_ROOM} if is_insisting else WAITING_IS_ENOUGH
+    if not enough.isdisjoint(obstacles.values()):
         return Decision(obstacles=obstacles)
     helping = {node: one for node, one in found.items() if isinstance(one, Selection)}
     plans, more = _plans(helping, Planner(survey, court, is_over), court)
@@ -119,8 +127,21 @@ def _on(node: str, survey: Survey, court: Court, proposed: Mapping[str, Collecti
         return survey.on(node)
     if selecting.depends_on_pods(room, court):
         return selecting.as_proposed(room, proposed[node], court) if survey.suits(node) else Obstacle.UNSUITABLE
-    found = survey.on(node)
-    return selecting.as_proposed(room, proposed[node], court) if found is Obstacle.HAS_ROOM else found
+    return survey.on(node)
+
+
+def _insisted(
+    found: Mapping[str, Selection | Obstacle],
+    told: Collection[str],
+    court: Court,
+    proposed: Mapping[str, Collection[str]],
+) -> dict[str, Selection | Obstacle]:
+    """Return the scheduler's own victims on nodes whose room it was told of: it knows of limits that nobody judges here.
+
+    Not when it first asks: where a pod has ended since it looked, somebody would go for nothing.
+    """
+    nodes = [node for node, one in found.items() if one is Obstacle.HAS_ROOM and node in told and proposed.get(node)]
+    return {node: selecting.as_proposed(court.scene.rooms[node], proposed[node], court) for node in nodes}
 
 
 def _plans(helping: Mapping[str, Selection], planner: Planner, court: Court) -> tuple[list[Plan], dict[str, Obstacle]]:

@@ -107,23 +107,73 @@ def test_where_only_the_scheduler_knows_and(proposed: set[str], want: Obstacle):
     )
     built = a_scene(a_room("a", *pods, cpu=5)).build()
 
-    assert choosing.decide(ONE, built, ["a"], {"a": proposed}).obstacles == {"a": want}
+    found = choosing.decide(ONE, built, ["a"], {"a": proposed}, told_of_room={"a"})
+
+    assert found.obstacles == {"a": want}
 
 
-def test_where_there_is_room_and_the_scheduler_wants_victims_it_takes_its_own():
+def test_where_it_was_told_of_room_and_wants_victims_again_a_scheduler_takes_its_own():
     """It knows of limits that nobody judges here. Without this, its preemptor would wait for ever."""
     built = a_scene(a_room("a", a_tenant("cheap"), a_tenant("mounts", priority=5), cpu=4)).build()
 
-    best = choosing.decide(ONE, built, ["a"], {"a": {"mounts"}}).best
+    best = choosing.decide(ONE, built, ["a"], {"a": {"mounts"}}, told_of_room={"a"}).best
 
     assert best is not None
     assert [victim.name for victim in best.victims] == ["mounts"]
 
 
+FIRST: dict[str, tuple[set[str], set[str]]] = {
+    "it was told nothing": ({"mounts"}, set()),
+    "it was told of another node": ({"mounts"}, {"b", "gone"}),
+    "it wants nobody": (set(), {"a"}),
+    "whom it wants has gone": ({"gone"}, {"a"}),
+}
+
+
+@pytest.mark.parametrize(("proposed", "told"), FIRST.values(), ids=FIRST)
+def test_where_there_is_room_nobody_goes_anywhere_if(proposed: set[str], told: set[str]):
+    """A pod may have ended since the scheduler looked. Without this, somebody would go for nothing."""
+    built = a_scene(a_room("a", a_tenant("mounts"), cpu=4), a_room("b", a_tenant("low"), cpu=1)).build()
+
+    found = choosing.decide(ONE, built, ["a", "b"], {"a": proposed, "b": {"low"}}, told_of_room=told)
+
+    assert found.best is None
+    assert found.obstacles == {"a": Obstacle.HAS_ROOM}
+
+
+def test_a_node_that_was_told_of_and_is_full_again_is_chosen_on_as_any_other():
+    built = a_scene(a_room("a", a_tenant("low"), cpu=1), a_room("b", a_tenant("ended"), cpu=4)).build()
+
+    found = choosing.decide(ONE, built, ["a", "b"], {"a": {"low"}, "b": {"ended"}}, told_of_room={"a"})
+
+    assert found.obstacles == {"b": Obstacle.HAS_ROOM}
+
+
+def test_where_one_nodes_room_is_none_anothers_holds_nobody_up():
+    """Without this, a scheduler would have to be told of every node of a large cluster first."""
+    rooms = (a_room(node, a_tenant(f"on-{node}"), cpu=4) for node in "ab")
+
+    found = choosing.decide(
+        ONE, a_scene(*rooms).build(), ["a", "b"], {"a": {"on-a"}, "b": {"on-b"}}, told_of_room={"a"}
+    )
+
+    assert found.best is not None
+    assert (found.best.node, found.obstacles) == ("a", {"b": Obstacle.HAS_ROOM})
+
+
+def test_who_was_told_to_go_is_waited_for_all_the_same():
+    going = a_room("b", a_tenant("going", is_going=True), cpu=1)
+    built = a_scene(a_room("a", a_tenant("mounts"), cpu=4), going).build()
+
+    assert choosing.decide(ONE, built, ["a", "b"], {"a": {"mounts"}}, told_of_room={"a"}).best is None
+
+
 def test_such_victims_must_be_possible_ones():
     built = a_scene(a_room("a", a_tenant("mounts", is_non_preemptible=True), cpu=4)).build()
 
-    assert choosing.decide(ONE, built, ["a"], {"a": {"mounts"}}).obstacles == {"a": Obstacle.BESIDE_OTHERS}
+    found = choosing.decide(ONE, built, ["a"], {"a": {"mounts"}}, told_of_room={"a"})
+
+    assert found.obstacles == {"a": Obstacle.BESIDE_OTHERS}
 
 
 def test_once_those_have_gone_that_go_and_there_is_room_they_are_waited_for_first():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
 from reprieve_policy import choosing
-from reprieve_policy.choosing import Decision
+from reprieve_policy.choosing import Decision, Obstacle
 from reprieve_policy.choosing.scene import GroupKey, Preemptor, Scene, Tenant
 from reprieve_policy.disruption import Mode
 from reprieve_webhooks.review import Malformed
@@ -23,6 +23,7 @@ from reprieve_webhooks.review import Malformed
 from . import wire
 from .choices import Choice, Named, RememberedChoices
 from .metrics import ExtenderMetrics, Outcome
+from .rooms import RoomsTold
 from .wire import Answer, Asked
 
 _LOG = logging.getLogger(__name__)
@@ -141,6 +142,7 @@ class Extender:
     ) -> None:
         """`schedulers`: names of those whose pods are answered for; none: any."""
         self._stage, self._choices, self._metrics = stage, choices, metrics
+        self._rooms_told = RoomsTold(monotonic=monotonic)
         self._schedulers = schedulers
         self._timeout_seconds, self._monotonic = timeout_seconds, monotonic
         self._under_way = 0
@@ -213,6 +215,7 @@ class Extender:
                 looking.within(nodes),
                 asked.proposed,
                 deadline.cuts,
+                told_of_room=self._rooms_told.of(asked.preemptor_uid, nodes),
             )
             # Nobody acts on it any more: neither is it expected, nor remembered.
             if deadline.is_missed:
@@ -239,8 +242,12 @@ class Extender:
     def _take(self, preemptor: Preemptor, decision: Decision, *, cut_short: bool) -> Said:
         self._metrics.count_obstacles(Counter(decision.obstacles.values()))
         best = decision.best
+        if best is None and cut_short:
+            return self._say(Outcome.LATE)
+        with_room = (node for node, obstacle in decision.obstacles.items() if obstacle is Obstacle.HAS_ROOM)
+        self._rooms_told.remember(preemptor.guest.uid, with_room)
         if best is None:
-            return self._say(Outcome.LATE) if cut_short else self._say(Outcome.NOTHING, _NO_NODE)
+            return self._say(Outcome.NOTHING, _NO_NODE)
         uids = tuple(_uids_to_delete(best.victims))
         extra = {"preemptor": preemptor.guest.uid, "node": best.node, "victims": uids, "all": len(best.everyone)}
         _LOG.info("victims chosen", extra=extra)
