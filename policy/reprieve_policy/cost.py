@@ -154,13 +154,13 @@ def _parts(stake: Stake, work: Work, now: datetime) -> tuple[float, float, float
 def devices_of(spec: Spec) -> tuple[Device, float]:
     """Return what a pod's work is counted in, and how many of them it requests."""
     amounts = demand.of_pod(spec)
-    accelerators = sum(amount for name, amount in amounts.items() if _is_accelerator(name))
+    accelerators = sum(amount for name, amount in amounts.items() if is_accelerator(name))
     if accelerators > 0:
         return Device.GPU, accelerators / NANOS
     return Device.CPU, max(0, amounts.get("cpu", 0)) / NANOS
 
 
-def _is_accelerator(resource: str) -> bool:
+def is_accelerator(resource: str) -> bool:
     """True for whole devices, of any vendor, and for NVIDIA's slices of one (MIG), which count as one each."""
     vendor, _, name = resource.rpartition("/")
     return bool(vendor) and (name in ("gpu", "tpu", "neuron") or name.startswith("mig-"))

@@ -8,15 +8,19 @@ from dataclasses import replace
 
 import msgspec
 
-from reprieve_policy import keys
-from reprieve_policy.choosing.objects import Affinity, Choice, Container, NodeAffinity, Pod, PodSpec
-from reprieve_policy.objects import annotations_of, labels_of
+from reprieve_policy import cost, demand, keys, quantity
+from reprieve_policy.choosing import wishing
+from reprieve_policy.choosing.objects import Affinity, Choice, Container, HostPort, NodeAffinity, Pod, PodSpec
+from reprieve_policy.objects import Requirements, annotations_of, labels_of
 
 LARGEST = 16 * 1024
-"""Bytes of a pod as it is kept: a usual one has less than one thousand."""
+"""Bytes of a pod as it is kept: a usual one has less than one thousand. What is left of a larger one is never three times as much."""
 _LONGEST = 4096
 """Characters of an annotation."""
 _LONGEST_OF_LARGE = 256
+_MOST_AMOUNTS, _LONGEST_AMOUNT = 64, 64
+"""Of a large one: resources, and the characters of their names."""
+_MOST_PORTS = 32
 _READ = frozenset(text for name, text in vars(keys).items() if name.isupper() and isinstance(text, str) and "/" in text)
 """Of labels and annotations, those that a policy reads."""
 _ASKS = frozenset({keys.EVICTION, keys.EVICTION_REQUEST, keys.KOORDINATOR_SOFT_EVICTION})
@@ -50,8 +54,8 @@ def _without_rest(pod: Pod) -> Pod:
 def _of_large(pod: Pod) -> Pod:
     """Leave of one that is too large what a policy reads.
 
-    It is no less a victim: but for its own labels, of which budgets select it no more. While it waits no node suits it, so
-    that it takes no victims: what it asks of nodes is not known.
+    It is no less a victim: but for its own labels, of which budgets select it no more. Resources and host ports beyond any usual
+    number take no room. While it waits no node suits it, so that it takes no victims: what it asks of nodes is not known.
     """
     metadata = replace(
         pod.metadata,
@@ -60,7 +64,24 @@ def _of_large(pod: Pod) -> Pod:
         ownerReferences=[owner for owner in pod.metadata.ownerReferences or () if owner.controller][:1],
         finalizers=None,
     )
-    return replace(pod, metadata=metadata, spec=_placed_nowhere(pod.spec))
+    return replace(pod, metadata=metadata, spec=_placed_nowhere(_folded(pod.spec)))
+
+
+def _folded(spec: PodSpec) -> PodSpec:
+    """Put what all containers ask for into one."""
+    amounts = demand.of_pod(spec)
+    names = sorted((name for name in amounts if len(name) <= _LONGEST_AMOUNT), key=_rank_of_amount)[:_MOST_AMOUNTS]
+    ports = sorted(wishing.ports_of(spec))[:_MOST_PORTS]
+    one = Container(
+        ports=[HostPort(hostIP=port.address, protocol=port.protocol, hostPort=port.number) for port in ports],
+        resources=Requirements(requests={name: quantity.render(amounts[name]) for name in names}),
+    )
+    return replace(spec, containers=[one], initContainers=None, resources=None, overhead=None)
+
+
+def _rank_of_amount(name: str) -> tuple[bool, bool, str]:
+    """Rank what every node has first, then devices: a cost is counted in them."""
+    return "/" in name, not cost.is_accelerator(name), name
 
 
 def _placed_nowhere(spec: PodSpec) -> PodSpec:
