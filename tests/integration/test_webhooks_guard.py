@@ -18,6 +18,7 @@ from reprieve_testing.guard_scene import (
     SCHEDULER,
     TEAM,
     Scene,
+    a_fellow,
     a_victim,
     scene,
 )
@@ -91,10 +92,39 @@ async def test_an_eviction_of_another_pod_of_that_name_marks_nobody(
     assert bool(here.stub.patches) is is_about
 
 
+def have_no_time_pass(here: Scene) -> None:
+    """For what is asked: what is spent stays spent."""
+    asked: list[Any] = [*here.guard._pods._pods.values(), *here.guard._pods._groups.values()]
+    for lookups in asked:
+        now = lookups._questions._monotonic()
+        lookups._questions._monotonic = lambda now=now: now
+
+
 async def test_of_a_bulk_of_evictions_none_goes_without_notice_because_nobody_could_look(here: Scene) -> None:
+    have_no_time_pass(here)
     answers = await asyncio.gather(*(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20)))
     assert {answered["status"]["code"] for answered in answers if not answered["allowed"]} == {429}
     assert any("too many evictions" in json.dumps(answered) for answered in answers)
+
+
+async def test_a_bulk_of_evictions_is_its_own_namespaces_affair(here: Scene) -> None:
+    have_no_time_pass(here)
+    answers = await asyncio.gather(*(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20)))
+    assert not all(answered["allowed"] for answered in answers)
+    assert (await here.evict(namespace="team-b"))["allowed"]
+
+
+async def test_nor_has_it_preempted_pods_go_without_notice(tmp_path: Path) -> None:
+    pods = [a_fellow(f"pod-{number}") for number in range(BURST_CALLS + 20)]
+    for number, pod in enumerate(pods):
+        pod["spec"]["schedulingGroup"] = {"podGroupName": f"group-{number}"}
+    async with scene(tmp_path, *pods) as here:
+        have_no_time_pass(here)
+        answers = await asyncio.gather(*(here.evict(pod["metadata"]["name"]) for pod in pods))
+        assert any("too many evictions" in json.dumps(answered) for answered in answers)
+        response = await here.delete_and_nominate(pods[-1])
+        assert "asked to save a checkpoint first" in response["status"]["message"]
+        assert here.marked()[-1] == pods[-1]["metadata"]["name"]
 
 
 async def test_whom_the_guard_never_touches(here: Scene) -> None:

@@ -76,10 +76,10 @@ class Scene:
         review = a_review(None, old=pod, operation="DELETE", **({"userInfo": SCHEDULER} | changes))
         return await self.server.ask("/guard", review)
 
-    async def evict(self, name: str = "train", body: Any = None, **changes: Any) -> Any:
+    async def evict(self, name: str = "train", body: Any = None, *, namespace: str = "team-a", **changes: Any) -> Any:
         kind = {"group": "policy", "version": "v1", "kind": "Eviction"}
         review = a_review(
-            None, operation="CREATE", kind=kind, name=name, namespace="team-a", object=body or {}, **changes
+            None, operation="CREATE", kind=kind, name=name, namespace=namespace, object=body or {}, **changes
         )
         return await self.server.ask("/guard", review)
 

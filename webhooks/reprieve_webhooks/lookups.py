@@ -9,7 +9,8 @@ import msgspec
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 
-from .questions import Questions
+from .allowance import Bounds
+from .questions import BOUNDS, Questions
 
 _NOT_FOUND = 404
 REMEMBERED_SECONDS = 1.0
@@ -31,18 +32,19 @@ class Lookups(Generic[T]):
         *,
         timeout_seconds: float,
         remembered_seconds: float = REMEMBERED_SECONDS,
+        bounds: Bounds = BOUNDS,
     ) -> None:
         self._api = api
         self._decode_as = decode_as
         self._timeout_seconds = timeout_seconds
-        self._questions: Questions[str, T | None] = Questions(remembered_seconds)
+        self._questions: Questions[str, T | None] = Questions(remembered_seconds, bounds=bounds)
 
     async def find(self, resource: str, name: str, namespace: str | None = None) -> T | None:
         """Return the object, `None` where there is none; `ApiError` where that cannot be known now."""
         if not is_name(name) or not is_name(namespace or "all"):
             return None
         path = object_path(resource, namespace, name)
-        return await self._questions.answer(path, partial(self._read, path))
+        return await self._questions.answer(path, partial(self._read, path), namespace=namespace or "")
 
     async def _read(self, path: str) -> T | None:
         try:

@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 
 from reprieve_runtime.api import ApiError
 
+from .allowance import Allowance, Bounds, Rate
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -19,6 +21,7 @@ _TOO_MANY = 429
 CALLS_PER_SECOND = 50.0
 BURST_CALLS = 100
 """A hundred new Namespaces whose first pods come before their watch events, at once; one is the rule."""
+BOUNDS = Bounds(Rate(CALLS_PER_SECOND, BURST_CALLS))
 _MAX_REMEMBERED = 1000
 
 
@@ -41,19 +44,24 @@ class Questions(Generic[K, V]):
     With 0, only those share an answer who ask while it is on its way.
     """
 
-    def __init__(self, remembered_seconds: float, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, remembered_seconds: float, *, bounds: Bounds = BOUNDS, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._remembered_seconds = remembered_seconds
         self._monotonic = monotonic
         self._asked: dict[K, _Asked[V]] = {}
-        self._calls_left = float(BURST_CALLS)
-        self._counted_at = monotonic()
+        self._allowance = Allowance(bounds, monotonic())
 
-    async def answer(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """Return what `ask` returned to somebody a moment ago, or returns now; `TooManyQuestionsError` where it may not be asked."""
+    async def answer(self, key: K, ask: Callable[[], Awaitable[V]], *, namespace: str = "") -> V:
+        """Return what `ask` returned to somebody a moment ago, or returns now; `TooManyQuestionsError` where it may not be asked.
+
+        `namespace`: whose share is taken, where there are shares.
+        """
         now = self._monotonic()
         asked = self._asked.get(key)
         if asked is None or self._is_over(asked, now) or _has_failed(asked.answer):
-            self._spend_call(now)
+            if not self._allowance.take(namespace, now):
+                raise TooManyQuestionsError
             answer = asyncio.ensure_future(ask())
             # Without this, asyncio complains of a failure that nobody is left to hear of.
             answer.add_done_callback(_has_failed)
@@ -63,13 +71,6 @@ class Questions(Generic[K, V]):
 
     def _is_over(self, asked: _Asked[V], now: float) -> bool:
         return asked.answer.done() and now - asked.at >= self._remembered_seconds
-
-    def _spend_call(self, now: float) -> None:
-        self._calls_left = min(BURST_CALLS, self._calls_left + (now - self._counted_at) * CALLS_PER_SECOND)
-        self._counted_at = now
-        if self._calls_left < 1:
-            raise TooManyQuestionsError
-        self._calls_left -= 1
 
     def _remember(self, key: K, asked: _Asked[V]) -> _Asked[V]:
         # Put last: the oldest go first, where there are too many.

@@ -61,7 +61,7 @@ class Cases:
         facts = await self.facts_of(victim, namespace)
         is_bounded = door is Door.PREEMPTION and facts.settings.near_completion_seconds > 0
         job = await self._pods.job_walltime(victim, namespace) if is_bounded else None
-        return Case(victim, namespace, door, facts, job, await self._pods.native_group(victim, namespace))
+        return Case(victim, namespace, door, facts, job, await self._pods.native_group(victim, namespace, door))
 
     async def facts_of(self, pod: Pod, namespace: str) -> Facts:
         """Return the facts that hold for a pod."""

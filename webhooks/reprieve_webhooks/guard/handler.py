@@ -92,7 +92,9 @@ class Guard:
             return None
         if request.is_deletion:
             return request.old_object
-        victim = await self._pods.find(request.namespace, request.name) if request.is_eviction else None
+        if not request.is_eviction:
+            return None
+        victim = await self._pods.find(request.namespace, request.name, Door.EVICTION)
         return victim if victim is not None and request.is_about(victim) else None
 
     async def _rule(self, case: Case) -> tuple[Ruling, Sequence[Nominee], Suspect | None]:

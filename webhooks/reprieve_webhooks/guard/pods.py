@@ -6,19 +6,29 @@ import msgspec
 
 from reprieve_policy import keys, native_group
 from reprieve_policy.choosing.objects import Node, Pod
+from reprieve_policy.guarding import Door
 from reprieve_policy.native_group import Group, NativeGroup
 from reprieve_policy.objects import controller_of
 from reprieve_policy.verdict import Change
 from reprieve_policy.walltime import Job, Walltime
 from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, Api, ApiError
 from reprieve_runtime.paths import object_path
+from reprieve_webhooks.allowance import Bounds, Rate
 from reprieve_webhooks.extender.choices import Named
 from reprieve_webhooks.lookups import Lookups
+from reprieve_webhooks.questions import BOUNDS, BURST_CALLS, CALLS_PER_SECOND
 from reprieve_webhooks.walltimes import Walltimes
 
 from .objects import Victim
 
 _NOT_FOUND, _CONFLICT = 404, 409
+_SHARES = 4
+_BOUNDS = {
+    Door.PREEMPTION: BOUNDS,
+    Door.EVICTION: Bounds(Rate(_SHARES * CALLS_PER_SECOND, _SHARES * BURST_CALLS), of_each=BOUNDS.in_all),
+}
+"""Whoever may evict pods may evict as many as he likes: what is asked for them is bounded in each namespace, and for itself.
+Without this, one tenant would have everybody's drains refused, or preempted pods deleted without notice."""
 _MOST_VICTIMS = 500
 """Looked at for one preemptor's: there are as many as evictions are under way."""
 
@@ -32,15 +42,21 @@ class Pods:
 
     def __init__(self, api: Api, *, timeout_seconds: float) -> None:
         self._api, self._timeout_seconds = api, timeout_seconds
-        self._pods = Lookups(api, Victim, timeout_seconds=timeout_seconds, remembered_seconds=0.0)
+        self._pods = {
+            door: Lookups(api, Victim, timeout_seconds=timeout_seconds, remembered_seconds=0.0, bounds=bounds)
+            for door, bounds in _BOUNDS.items()
+        }
         self._jobs = Lookups(api, Job, timeout_seconds=timeout_seconds)
         self._walltimes = Walltimes()
-        self._groups = Lookups(api, Group, timeout_seconds=timeout_seconds)
+        self._groups = {
+            door: Lookups(api, Group, timeout_seconds=timeout_seconds, bounds=bounds)
+            for door, bounds in _BOUNDS.items()
+        }
         self._nodes = Lookups(api, Node, timeout_seconds=timeout_seconds)
 
-    async def find(self, namespace: str, name: str) -> Victim | None:
-        """Return a pod as it is now, `None` where there is none."""
-        return await self._pods.find("pods", name, namespace)
+    async def find(self, namespace: str, name: str, door: Door = Door.PREEMPTION) -> Victim | None:
+        """Return a pod as it is now, `None` where there is none; `door`: for which it is asked."""
+        return await self._pods[door].find("pods", name, namespace)
 
     async def job_walltime(self, pod: Victim, namespace: str) -> Walltime | None:
         """Return the walltime of the Job that the pod belongs to."""
@@ -52,12 +68,12 @@ class Pods:
             return None
         return self._walltimes.take(owner.uid, job.walltime)
 
-    async def native_group(self, pod: Pod, namespace: str) -> NativeGroup | None:
+    async def native_group(self, pod: Pod, namespace: str, door: Door = Door.PREEMPTION) -> NativeGroup | None:
         """Return the PodGroup that the pod names, `None` where there is none or the API server serves none."""
         named = pod.spec.schedulingGroup
         if named is None or not named.podGroupName:
             return None
-        group = await self._groups.find("podgroups", named.podGroupName, namespace)
+        group = await self._groups[door].find("podgroups", named.podGroupName, namespace)
         return None if group is None else native_group.read(group)
 
     async def node(self, name: str) -> Node | None:
