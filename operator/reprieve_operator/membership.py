@@ -53,6 +53,9 @@ class Membership:
             self._gangs.begin(muster)
         elif begins and state.source.is_preemption:
             await self._gangs.assess(muster, state)
+        elif begins and state.must_evict and muster.reprieve is not None:
+            # What a scheduler was refused goes now, because of an eviction: the others of it are evicted.
+            muster.origin = replace(muster.origin, must_evict=True)
         self._is_new |= begins
         return disruption.join(state, muster.identity, muster.origin) if begins else state
 
@@ -63,12 +66,14 @@ class Membership:
             return seen
         # Nothing on a pod without room for a state would say that it waits with the others.
         protects = muster.reprieve if has_room else seen.reprieve
+        gang_may_be_deleted = muster.is_under_way and not muster.origin.must_evict
+        is_asked_by_a_deleter = seen.is_insisted_on and not seen.must_evict
         return replace(
             seen,
             reprieve=None if muster.is_under_way or seen.is_insisted_on else protects,
             is_marked=seen.is_marked and not muster.is_cancelled,
             is_insisted_on=seen.is_insisted_on or muster.is_under_way,
-            must_evict=seen.must_evict if seen.is_insisted_on else muster.origin.must_evict,
+            must_evict=not (gang_may_be_deleted or is_asked_by_a_deleter),
             may_go=muster.may_go(self._uid) or not has_room,
         )
 

@@ -94,9 +94,13 @@ def call_roll(identity: str, begun: Eviction, members: Iterable[Member]) -> Roll
     before = [state for state in states if state.decision_id in decision_ids]
     is_cancelled = any(state.phase is Phase.CANCELLED for state in before)
     origin = min(earlier, key=lambda state: state.requested_at, default=begun)
-    # Without this, an eviction of one that a scheduler was refused would have the others deleted.
-    must_evict = any(state.must_evict for state in (*earlier, begun))
-    is_under_way = any(state.phase not in _UNTOLD for state in earlier)
+    told = [state for state in earlier if state.phase not in _UNTOLD]
+    # Without the second half, an eviction of one that a scheduler was refused would have the others deleted; with nothing but
+    # that, it would hold back those that the scheduler may have.
+    must_evict = (
+        all(state.must_evict for state in told) if told else any(state.must_evict for state in (*earlier, begun))
+    )
+    is_under_way = bool(told)
     asked_at = origin.requested_at if is_under_way else None
     is_over = is_cancelled or any(_was_released(state) for state in before)
     reached = [member.uid for member in known if not is_over and _is_within_reach(member, decision_ids, asked_at)]
@@ -111,8 +115,12 @@ def call_roll(identity: str, begun: Eviction, members: Iterable[Member]) -> Roll
 
 
 def join(state: Eviction, identity: str, origin: Eviction) -> Eviction:
-    """Return the first state of a pod, as part of its gang's decision."""
-    return replace(state, gang=identity, decision_id=origin.decision_id or origin.eviction_id)
+    """Return the first state of a pod, as part of its gang's decision.
+
+    Where that ends with a deletion, an eviction of one pod changes nothing.
+    """
+    must_evict = state.must_evict and origin.must_evict
+    return replace(state, gang=identity, decision_id=origin.decision_id or origin.eviction_id, must_evict=must_evict)
 
 
 def _is_volcanos_own(gang: Gang, metadata: ObjectMeta) -> bool:

@@ -5,7 +5,8 @@ ceiling (the setting `ceiling`, after it was requested): then it is a DELETE, wh
 on a lost node: no budget counts a pod there as healthy, and the node may return while somebody is waited for.
 
 With one exception. A victim that was asked for through the Eviction API is evicted, for as long as that takes: whoever may evict a
-pod may not thereby delete it. Without this, a drain would end what a PodDisruptionBudget holds, after a little notice.
+pod may not thereby delete it. Without this, a drain would end what a PodDisruptionBudget holds, after a little notice. Nor does that
+keep it from anybody: after its ceiling it is a pod like any other to whoever preempts it.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from . import suspension
-from .eviction import Eviction
+from .eviction import Eviction, Phase
 from .settings import EVICT, PolicySettings
 from .suspension import Standing
 
@@ -85,6 +86,11 @@ def is_inherited(eviction: Eviction, *, has_failed: bool) -> bool:
 def was_counted(eviction: Eviction) -> bool:
     """True for one that was to be ended: what its replacement inherits is written before, and it may stay after all."""
     return eviction.grace_seconds is not None
+
+
+def is_held(eviction: Eviction) -> bool:
+    """True for one that waits for nothing but to be evicted."""
+    return eviction.must_evict and eviction.phase is Phase.TERMINATING
 
 
 def waits_until(eviction: Eviction, settings: PolicySettings) -> datetime | None:

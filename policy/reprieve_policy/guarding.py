@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from . import checkpoint, choosing, keys, mark, reprieve
+from . import checkpoint, choosing, ending, keys, mark, reprieve
 from .choosing import Refusal
 from .eviction import TIMED, Eviction, Ground, Phase, Source
 from .facts import Facts
@@ -174,15 +174,25 @@ def _goes_for(preemptor_uid: str, sought: Sought) -> bool:
 def _of_one_that_goes(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling | None:
     """Rule on a pod that was asked to go before."""
     state = sought.state
-    if state is None or state.phase in TERMINAL or (state.phase is Phase.REPRIEVED and seeker.door is Door.EVICTION):
+    if state is None or state.phase in TERMINAL:
         if not sought.is_asked:
             return None
         return ALLOWED if seeker.unheeded_seconds >= SLACK_SECONDS else _put_off("it has been asked to go", None)
-    if now >= state.requested_at + timedelta(seconds=facts.settings.ceiling_seconds + SLACK_SECONDS):
+    ceiling = ending.ceiling_of(state, facts.settings)
+    if ending.is_held(state) and seeker.door is Door.PREEMPTION and now >= ceiling:
+        # It was told, and stays while a budget holds its eviction. Without this, what protects it would have ended with that.
+        return _of_one_that_is_protected(sought, seeker, facts, now) or ALLOWED
+    if now >= ceiling + timedelta(seconds=SLACK_SECONDS):
         return ALLOWED
+    return _of_one_under_way(state, seeker.door)
+
+
+def _of_one_under_way(state: Eviction, door: Door) -> Ruling:
     until = state.deadline if state.phase in TIMED else None
     if state.phase is Phase.REPRIEVED:
-        return _refused(_PROTECTED[state.refused_on or Ground.NEAR_COMPLETION], until)
+        refused = _refused(_PROTECTED[state.refused_on or Ground.NEAR_COMPLETION], until)
+        # An eviction waits for what a preemption waits for, and changes nothing of it.
+        return replace(refused, is_put_off=door is Door.EVICTION)
     # Saved or settled, it waits for its gang, or for nothing at all: its deadline is the ceiling, and tells nothing.
     if state.phase in _HEARD:
         return _put_off("it is about to be deleted", None)

@@ -35,7 +35,7 @@ class Seen:
     is_insisted_on: bool = False
     """Our label asks anew for a pod that was refused to a scheduler."""
     must_evict: bool = False
-    """Whoever insists does it through the Eviction API."""
+    """Whoever insists does it through the Eviction API: it waits until the preemption's time comes, and changes nothing of it."""
     reprieve: Reprieve | None = None
     """What protects the pod against preemption."""
     is_being_deleted: bool = False
@@ -141,7 +141,7 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
         (seen.is_being_deleted, Observation.DELETED_BY_OTHERS),
         (seen.containers_ended, Observation.CONTAINERS_ENDED),
         (not seen.is_marked, Observation.MARK_REMOVED),
-        (phase is Phase.REPRIEVED and seen.is_insisted_on, Observation.INSISTED),
+        (phase is Phase.REPRIEVED and _is_asked_by_a_deleter(seen), Observation.INSISTED),
         (phase in _RELEASABLE and (seen.may_go or _is_over(eviction, context.now)), Observation.RELEASED),
         (phase is Phase.REPRIEVED and _is_over(eviction, context.now), Observation.PROTECTION_OVER),
     )
@@ -199,10 +199,14 @@ def _enter(eviction: Eviction, move: Move, context: _Context) -> Eviction:
 
 def _enter_requested(eviction: Eviction, context: _Context) -> Eviction:
     """Ask again; whoever insists is the one who asks from now on, and who may take it back."""
-    if context.seen.is_insisted_on:
-        must_evict = context.seen.must_evict
-        eviction = replace(eviction, source=Source.LABEL, cause=Cause.REQUEST, must_evict=must_evict)
+    if _is_asked_by_a_deleter(context.seen):
+        eviction = replace(eviction, source=Source.LABEL, cause=Cause.REQUEST)
     return replace(eviction, deadline=None)
+
+
+def _is_asked_by_a_deleter(seen: Seen) -> bool:
+    # Not by an eviction: it would have what may be deleted held by a budget, or what is protected deleted before its time.
+    return seen.is_insisted_on and not seen.must_evict
 
 
 def _enter_reprieved(eviction: Eviction, context: _Context) -> Eviction:

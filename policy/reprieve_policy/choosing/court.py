@@ -1,8 +1,10 @@
 """Every pod's verdict for one preemptor, gangs included: what goes as a whole is refused for what protects one of it."""
 
+from collections.abc import Iterator
+
 from reprieve_policy.disruption import Mode
 
-from . import departing, telling
+from . import telling
 from .departing import Departure
 from .grounds import Ground, Grounds
 from .scene import Group, GroupKey, Preemptor, Scene, Tenant
@@ -56,13 +58,13 @@ class Court:
 
     def departure(self, tenant: Tenant) -> Departure:
         """Return how surely the room of a pod that is no victim becomes free soon: because it goes, or its gang does."""
-        if tenant.is_going:
+        if self.grounds.is_going(tenant):
             return self._departure_of(tenant)
         group = self.whole(tenant)
         if group is None or self.ground(tenant) is not Ground.GOING:
             return Departure.NOT_SOON
         if group.key not in self._departures:
-            going = (self._departure_of(member) for member in group.members if member.is_going)
+            going = map(self._departure_of, self._going(group))
             self._departures[group.key] = max(going, default=Departure.NOT_SOON)
         return self._departures[group.key]
 
@@ -70,11 +72,17 @@ class Court:
         """Return how many pods a gang that is disrupted one by one may lose; those that are going are lost."""
         if key not in self._spare:
             group = self.scene.groups.get(key)
-            self._spare[key] = _NO_MINIMUM if group is None or not group.min_available else _spare(group)
+            self._spare[key] = _NO_MINIMUM if group is None or not group.min_available else self._spare_of(group)
         return self._spare[key]
 
+    def _spare_of(self, group: Group) -> int:
+        return len(group.members) - sum(1 for _ in self._going(group)) - group.min_available
+
+    def _going(self, group: Group) -> Iterator[Tenant]:
+        return (member for member in group.members if member.is_going and self.grounds.is_going(member))
+
     def _departure_of(self, tenant: Tenant) -> Departure:
-        found = departing.departure_of(tenant, self.scene.settings.ceiling_seconds, self.scene.now)
+        found = self.grounds.departure(tenant)
         is_for_its_gang = found is Departure.DELETED and tenant.node in self.preemptor.mates_nominated_to
         return Departure.TOLD if is_for_its_gang else found
 
@@ -89,7 +97,7 @@ class Court:
     def protector(self, group: Group) -> tuple[Tenant, Ground] | None:
         """Return why a gang that goes as a whole may not: one of it goes already, or the first that is refused, and on what."""
         if group.key not in self._protected:
-            going = ((member, Ground.GOING) for member in group.members if member.is_going)
+            going = ((member, Ground.GOING) for member in self._going(group))
             self._protected[group.key] = next(going, None) or self._refused(group)
         return self._protected[group.key]
 
@@ -105,7 +113,3 @@ class Court:
 
     def _seconds_left(self, tenant: Tenant) -> float:
         return 0.0 if tenant.work.walltime is None else tenant.work.walltime.left(self.scene.now)
-
-
-def _spare(group: Group) -> int:
-    return sum(not member.is_going for member in group.members) - group.min_available

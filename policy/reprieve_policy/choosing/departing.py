@@ -3,13 +3,17 @@
 Whoever may delete or mark a pod of their own says by that what they like. So nobody is waited for without a bound, and only
 for those whom the operator has told does the whole cluster wait: it sees to it that they go. Without this, one pod with a
 grace of years, or with a mark that nobody can read, would end all preemption.
+
+What waits for a PodDisruptionBudget, because an eviction asked for it, goes when the budget lets it: nobody waits for it but on
+its node, and after the `ceiling` it is one that stays. Without this, whoever may evict a pod of his own and holds it by a budget
+would have made it nobody's victim.
 """
 
 from datetime import datetime
 from enum import IntEnum
 from typing import NamedTuple
 
-from reprieve_policy import eviction, keys, mark, timestamp
+from reprieve_policy import ending, eviction, keys, mark, timestamp
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life_table import TERMINAL
 from reprieve_policy.objects import annotations_of, labels_of
@@ -23,9 +27,11 @@ class Departure(IntEnum):
 
     NOT_SOON = 0
     """It stays, or goes nobody knows when: its room is taken."""
-    DELETED = 1
+    HELD = 1
+    """A budget does not let it go yet."""
+    DELETED = 2
     """Somebody deletes it."""
-    TOLD = 2
+    TOLD = 3
     """The operator has it go, or it goes for the preemptor's own gang."""
 
 
@@ -34,16 +40,22 @@ class Going(NamedTuple):
 
     goes_at: datetime | None
     is_told: bool
+    is_held: bool = False
 
 
 def read(pod: Pod) -> Going | None:
     """Return how a pod is going, `None` where it is not."""
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
     is_asked = labels.get(keys.SOFT_EVICTION) in mark.ASKING
-    state = None if is_asked else eviction.parse(annotations.get(keys.EVICTION, ""))
+    state = eviction.parse(annotations.get(keys.EVICTION, ""))
     is_told = state is not None and _goes(state)
+    if is_asked and not is_told:
+        # It begins anew; of one that goes, a mark changes nothing.
+        state = None
     if pod.metadata.deletionTimestamp is not None:
         return Going(timestamp.parse(pod.metadata.deletionTimestamp), is_told)
+    if state is not None and ending.is_held(state):
+        return Going(state.requested_at, is_told=False, is_held=True)
     if state is not None:
         return Going(state.requested_at, is_told) if is_told else None
     # A mark that nobody can read asks for nothing.
@@ -55,7 +67,16 @@ def departure_of(tenant: Tenant, ceiling_seconds: int, now: datetime) -> Departu
     # The operator lets nobody wait longer; nor is one waited for that is overdue by so much, as on a node that does not answer.
     if tenant.goes_at is None or abs((now - tenant.goes_at).total_seconds()) > ceiling_seconds:
         return Departure.NOT_SOON
-    return Departure.TOLD if tenant.is_told else Departure.DELETED
+    if tenant.is_told:
+        return Departure.TOLD
+    return Departure.HELD if tenant.is_held else Departure.DELETED
+
+
+def is_going(tenant: Tenant, ceiling_seconds: int, now: datetime) -> bool:
+    """True for one that goes, however late; not for one that a budget has held for longer than anybody waits."""
+    if not tenant.is_held:
+        return tenant.is_going
+    return departure_of(tenant, ceiling_seconds, now) is not Departure.NOT_SOON
 
 
 def _goes(state: Eviction) -> bool:

@@ -77,14 +77,24 @@ class Grounds:
         return room is not None and any(map(self.is_under_way, room.tenants))
 
     def is_under_way(self, tenant: Tenant) -> bool:
-        """True for one that is going and may be a victim of this round, unless nobody waits for it."""
+        """True for one that is going and may be a victim of this round, unless nobody waits for it.
+
+        What a budget holds was asked for by an eviction: it is of no round.
+        """
         if not tenant.is_going or tenant.defence >= self._priority:
             return False
         # Marked, and not told yet: the operator is about to.
         if tenant.goes_at is None:
             return True
-        seconds = self._scene.settings.ceiling_seconds
-        return departing.departure_of(tenant, seconds, self._scene.now) is not Departure.NOT_SOON
+        return self.departure(tenant) not in (Departure.NOT_SOON, Departure.HELD)
+
+    def departure(self, tenant: Tenant) -> Departure:
+        """Return how surely the room of this pod becomes free soon, by itself."""
+        return departing.departure_of(tenant, self._scene.settings.ceiling_seconds, self._scene.now)
+
+    def is_going(self, tenant: Tenant) -> bool:
+        """True for one that goes, and is no victim again."""
+        return departing.is_going(tenant, self._scene.settings.ceiling_seconds, self._scene.now)
 
     def against(self, tenant: Tenant) -> Ground | None:  # noqa: C901, PLR0911  # see the first line
         """Return the first ground on which the tenant, taken by itself, is no victim."""
@@ -93,7 +103,7 @@ class Grounds:
             return Ground.PRIORITY
         if self._group is not None and tenant.group == self._group:
             return Ground.OWN_GANG
-        if tenant.is_going:
+        if tenant.is_going and self.is_going(tenant):
             return Ground.GOING
         if tenant.lacks_priority_class:
             return Ground.NO_PRIORITY_CLASS

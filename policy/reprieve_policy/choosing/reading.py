@@ -61,6 +61,7 @@ def tenant_of(
         is_going=going is not None,
         goes_at=None if going is None else going.goes_at,
         is_told=going is not None and going.is_told,
+        is_held=going is not None and going.is_held,
         lacks_priority_class=bool(pod.spec.priorityClassName) and known.priority_class_of(view, facts) is None,
         toleration=_candidate(pod, facts),
         work=Work(started_at=timestamp.parse(pod.status.startTime)),

@@ -151,6 +151,8 @@ class Tenant:
     """When it was told to go, or when its deletion ends; `None`: nobody knows. See `departing`."""
     is_told: bool = False
     """The operator has it go: where waiting for it is enough, nobody else goes, on no node."""
+    is_held: bool = False
+    """It is only to be evicted, and waits for a budget: once that takes longer than anybody waits, it stays."""
     lacks_priority_class: bool = False
     """The PriorityClass that it names does not exist."""
     toleration: Candidate = NOBODY

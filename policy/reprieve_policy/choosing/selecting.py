@@ -35,7 +35,11 @@ NOTHING = Taken()
 
 _rank = itemgetter(0)
 # In this order: what is less sure must not be needed.
-_WAITING_FOR = {Departure.DELETED: Obstacle.CLEARING, Departure.TOLD: Obstacle.WILL_HAVE_ROOM}
+_WAITING_FOR = {
+    Departure.HELD: Obstacle.CLEARING,
+    Departure.DELETED: Obstacle.CLEARING,
+    Departure.TOLD: Obstacle.WILL_HAVE_ROOM,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Who is waited for: not for ever, and on all nodes only for those whom the operator told to go."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,12 +9,14 @@ import pytest
 from reprieve_policy import choosing
 from reprieve_policy.choosing import Ground, Obstacle
 from reprieve_policy.choosing.scene import GroupKey
+from reprieve_policy.disruption import Mode
 from reprieve_testing.builders import after
 from reprieve_testing.scenes import a_preemptor, a_room, a_scene, a_tenant
 
 ONE = a_preemptor()
 DELETED = {"is_going": True, "is_told": False}
 CEILING = 1800
+HELD = {"is_going": True, "is_told": False, "is_held": True}
 TEAM = GroupKey("team", "old")
 
 SEEN: dict[str, tuple[Mapping[str, Any], Obstacle]] = {
@@ -28,6 +31,8 @@ SEEN: dict[str, tuple[Mapping[str, Any], Obstacle]] = {
         Obstacle.NO_VICTIMS,
     ),
     "it is marked, and nobody has told it": ({**DELETED, "goes_at": None}, Obstacle.NO_VICTIMS),
+    "a budget holds it": (HELD, Obstacle.CLEARING),
+    "a budget has held it for as long as anybody waits": ({**HELD, "goes_at": after(-CEILING)}, Obstacle.CLEARING),
 }
 
 
@@ -40,6 +45,64 @@ def test_a_pod_that_goes_is_waited_for(fields: Mapping[str, Any], want: Obstacle
 
     assert found.obstacles == {"a": want}
     assert (found.best is None) == (want is Obstacle.WILL_HAVE_ROOM)
+
+
+AGES = [CEILING + 1, 3600, 360_000]
+
+
+@pytest.mark.parametrize("age", AGES)
+def test_one_that_a_budget_holds_for_longer_than_anybody_waits_is_a_victim_as_any_other(age: int):
+    held = a_tenant("held", **HELD, goes_at=after(-age))
+
+    best = choosing.decide(ONE, a_scene(a_room("a", held, cpu=1)).build(), ["a"]).best
+
+    assert best is not None
+    assert [victim.name for victim in best.victims] == ["held"]
+
+
+def test_it_is_protected_as_any_other():
+    held = a_tenant("held", **HELD, goes_at=after(-CEILING - 1), is_non_preemptible=True)
+    scene = a_scene(a_room("a", held, cpu=1)).build()
+
+    assert choosing.decide(ONE, scene, ["a"]).obstacles == {"a": Obstacle.NO_VICTIMS}
+    assert choosing.decide(ONE, scene, ["a"], {"a": {"held"}}).obstacles == {"a": Obstacle.NO_VICTIMS}
+
+
+HELD_GANGS: dict[str, tuple[tuple[int, int], Obstacle | None]] = {
+    "at first": ((0, 0), Obstacle.CLEARING),
+    "for as long as one of it is waited for": ((CEILING + 1, 60), Obstacle.CLEARING),
+    "for longer": ((CEILING + 1, 3600), None),
+}
+
+
+@pytest.mark.parametrize(("ages", "want"), HELD_GANGS.values(), ids=HELD_GANGS)
+def test_a_gang_that_budgets_hold(ages: tuple[int, int], want: Obstacle | None):
+    one, other = (a_tenant(f"of-{age}", group=TEAM, **HELD, goes_at=after(-age)) for age in ages)
+    scene = a_scene(a_room("a", one, cpu=1), a_room("b", replace(other, uid="other"), cpu=1)).with_gang("old").build()
+
+    found = choosing.decide(ONE, scene, ["a"])
+
+    assert found.obstacles.get("a") is want
+    assert (found.best is None) == (want is not None)
+    if found.best is not None:
+        assert len(found.best.everyone) == len(ages)
+
+
+@pytest.mark.parametrize(("age", "is_needed"), [(60, True), (CEILING + 1, False)])
+def test_who_is_held_for_longer_than_anybody_waits_still_counts_in_its_gang(age: int, *, is_needed: bool):
+    held = a_tenant("held", group=TEAM, **HELD, goes_at=after(-age))
+    room = a_room("a", a_tenant("low", group=TEAM), held, a_tenant("high", group=TEAM, priority=5), cpu=3)
+    scene = a_scene(room).with_gang("old", Mode.SINGLE, min_available=2).build()
+
+    refused = choosing.why_not(ONE, scene.rooms["a"].tenants[0], scene)
+
+    assert (refused is not None and refused.ground is Ground.MIN_AVAILABLE) is is_needed
+
+
+def test_what_a_budget_holds_is_of_no_preemption_and_holds_up_none():
+    built = a_scene(a_room("a", a_tenant("held", **HELD), cpu=1), a_room("b", a_tenant("low"), cpu=1)).build()
+
+    assert choosing.decide(a_preemptor(mates_nominated_to=("a",)), built, ["a", "b"]).best is not None
 
 
 def test_what_goes_for_the_preemptors_gang_is_waited_for_on_all_nodes():
@@ -79,6 +142,7 @@ ROUNDS: dict[str, tuple[Mapping[str, Any], Ground | None]] = {
     "they are deleted": (DELETED, Ground.UNFINISHED),
     "they were marked a moment ago": ({**DELETED, "goes_at": None}, Ground.UNFINISHED),
     "one of them goes in years": ({**DELETED, "goes_at": after(10**9)}, None),
+    "a budget holds an eviction there": (HELD, None),
 }
 
 
@@ -93,6 +157,7 @@ PROPOSED: dict[str, tuple[set[str], Obstacle]] = {
     "all were told to go": ({"told"}, Obstacle.WILL_HAVE_ROOM),
     "one of them is deleted": ({"told", "deleted"}, Obstacle.CLEARING),
     "one of them goes in years": ({"low", "years"}, Obstacle.BESIDE_OTHERS),
+    "a budget holds one of them": ({"told", "held"}, Obstacle.CLEARING),
     "none of them is there": ({"gone"}, Obstacle.HAS_ROOM),
 }
 
@@ -104,8 +169,9 @@ def test_where_only_the_scheduler_knows_and(proposed: set[str], want: Obstacle):
         a_tenant("told", is_going=True),
         a_tenant("deleted", **DELETED),
         a_tenant("years", is_going=True, goes_at=after(10**9)),
+        a_tenant("held", **HELD),
     )
-    built = a_scene(a_room("a", *pods, cpu=5)).build()
+    built = a_scene(a_room("a", *pods, cpu=6)).build()
 
     found = choosing.decide(ONE, built, ["a"], {"a": proposed}, told_of_room={"a"})
 

@@ -88,6 +88,7 @@ OFF = Facts(namespace=NamespacePolicy(workload_type="service", enforcement="off"
 WITH_TRAINING = Facts(priority_classes={"training": TRAINING, "urgent": a_priority_class("urgent").worth(9000).build()})
 IN_GANG = {keys.POD_GROUP: "train"}
 IN_PHASE = an_eviction()
+HINTED, ENDING = IN_PHASE.hinted(deadline=after(60)).build(), IN_PHASE.in_phase(Phase.TERMINATING).build()
 TEAM = GroupKey("team", "train")
 
 TENANTS = {
@@ -195,6 +196,38 @@ TENANTS = {
             annotations={keys.EVICTION: render(IN_PHASE.in_phase(Phase.TERMINATING).build())},
         ),
         want={"goes_at": after(30), "is_told": True},
+    ),
+    "one that is to be evicted and has not gone is held": Case(
+        pod=a_pod(annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))}),
+        want={"is_going": True, "is_told": False, "is_held": True, "goes_at": ENDING.requested_at},
+    ),
+    "once it is being deleted it is not": Case(
+        pod=a_pod(
+            deletionTimestamp="2026-11-21T12:00:30Z",
+            annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
+        ),
+        want={"goes_at": after(30), "is_told": True, "is_held": False},
+    ),
+    "while it saves it is not": Case(
+        pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, must_evict=True))}),
+        want={"is_told": True, "is_held": False},
+    ),
+    "nor is what is to be deleted": Case(
+        pod=a_pod(annotations={keys.EVICTION: render(ENDING)}), want={"is_told": True, "is_held": False}
+    ),
+    "a mark changes nothing of one that goes": Case(
+        pod=a_pod(
+            labels={keys.SOFT_EVICTION: "requested"},
+            annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
+        ),
+        want={"is_held": True, "goes_at": ENDING.requested_at},
+    ),
+    "one that was spared begins anew": Case(
+        pod=a_pod(
+            labels={keys.SOFT_EVICTION: "requested"},
+            annotations={keys.EVICTION: render(IN_PHASE.in_phase(Phase.SPARED).build())},
+        ),
+        want={"is_going": True, "is_told": False, "goes_at": None},
     ),
     "one with our mark is going, nobody knows when": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "requested"}),

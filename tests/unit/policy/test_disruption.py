@@ -191,6 +191,7 @@ CASES = {
 }
 
 
+EVICTED_ALREADY = replace(HINTED, must_evict=True)
 EVICTED = {
     "one that was asked for by an eviction": ((A, B), replace(FIRST, must_evict=True), True),
     "also where a scheduler had asked before, and was refused": (
@@ -199,9 +200,20 @@ EVICTED = {
         True,
     ),
     "or where an operator that was killed goes on": (
-        (a_member("a", replace(HINTED, must_evict=True)), B),
-        HINTED,
+        (a_member("a", EVICTED_ALREADY), B),
+        EVICTED_ALREADY,
         True,
+    ),
+    "though a scheduler comes for another then": ((a_member("a", EVICTED_ALREADY), B), FIRST, True),
+    "not where one of it is told to go that may be deleted": (
+        (a_member("a", HINTED), B),
+        replace(FIRST, must_evict=True),
+        False,
+    ),
+    "though others are to be evicted": (
+        (a_member("a", HINTED), a_member("b", EVICTED_ALREADY)),
+        EVICTED_ALREADY,
+        False,
     ),
     "not one that somebody asked for who may delete it": ((a_member("a", HINTED), B), FIRST, False),
 }
@@ -236,3 +248,9 @@ def test_a_state_says_with_whom_it_goes() -> None:
     second = disruption.join(replace(FIRST, eviction_id="second"), "train", joined)
     assert (second.eviction_id, second.decision_id) == ("second", "first")
     assert joined.phase not in TERMINAL
+
+
+@pytest.mark.parametrize(("own", "gangs"), [(True, True), (True, False), (False, True), (False, False)])
+def test_of_a_gang_that_may_be_deleted_none_is_evicted(*, own: bool, gangs: bool) -> None:
+    joined = disruption.join(replace(FIRST, must_evict=own), "train", replace(FIRST, must_evict=gangs))
+    assert joined.must_evict is (own and gangs)

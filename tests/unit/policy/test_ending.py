@@ -88,6 +88,13 @@ def test_a_budget_is_waited_for_until_the_ceiling_or_without_end() -> None:
     assert ending.waits_until(replace(asked_by_a_person, must_evict=True), EVICTS) is None
 
 
+@pytest.mark.parametrize("must_evict", [True, False])
+def test_only_what_is_to_be_evicted_and_has_been_heard_is_held(*, must_evict: bool) -> None:
+    ended = replace(an_eviction().ended(Outcome.SAVED).build(), must_evict=must_evict)
+    assert ending.is_held(ended) is must_evict
+    assert not ending.is_held(replace(an_eviction().build(), must_evict=must_evict))
+
+
 INHERITED = {
     "one that finished has no replacement": (an_eviction().hinted(deadline=after(60)), False, False),
     "one that was told and failed leaves what a deleted one would": (

@@ -89,6 +89,23 @@ CASES = {
     "one that was only just taken up too": Case(state=in_phase(Phase.REQUESTED), want="waits"),
     "a minute after the ceiling whoever asks may have it": Case(state=in_phase(Phase.TERMINATING, ago=1860)),
     "not before": Case(state=in_phase(Phase.TERMINATING, ago=1859), want="waits"),
+    "a budget that holds its eviction no longer than the ceiling": Case(
+        state=in_phase(Phase.TERMINATING, ago=1800, must_evict=True)
+    ),
+    "until then it holds": Case(state=in_phase(Phase.TERMINATING, ago=1799, must_evict=True), want="waits"),
+    "what protected it does so still": Case(
+        pod=HINTING.in_class(10), state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True), want="class"
+    ),
+    "also against this preemptor": Case(
+        state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True),
+        seeker=replace(PREEMPTED, refusal=TOLERATED),
+        want="priority",
+    ),
+    "another eviction is the budget's to judge": Case(
+        pod=HINTING.in_class(10),
+        state=in_phase(Phase.TERMINATING, ago=1860, must_evict=True),
+        seeker=EVICTED,
+    ),
     "whatever an extension says": Case(state=in_phase(Phase.DEFERRED, ago=1860, left=100)),
     "one whose eviction was taken back is told anew": Case(
         state=in_phase(Phase.CANCELLED, ago=60), want="told", until=after(600)
@@ -119,11 +136,11 @@ CASES = {
     "on whatever ground": Case(
         state=in_phase(Phase.REPRIEVED, left=100, refused_on=Ground.NON_PREEMPTIBLE), want="class", until=after(100)
     ),
-    "a drain insists on it": Case(
-        state=in_phase(Phase.REPRIEVED, left=100), seeker=EVICTED, want="told", until=after(600)
+    "a drain waits for it as well, and changes nothing of it": Case(
+        state=in_phase(Phase.REPRIEVED, left=100), seeker=EVICTED, want="finishes", until=after(100)
     ),
-    "and then waits": Case(
-        state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EVICTED, want="waits"
+    "whoever has marked it": Case(
+        state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EVICTED, want="finishes", until=after(100)
     ),
     # The preemptor.
     "one that its preemptor may not have stays": Case(seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"),
@@ -149,6 +166,7 @@ WORDS = {
     "joined": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: all of its gang is asked to go first",
     "waits": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it ",
     "class": "metadata.labels[reprieve.dev/preemption-class]: Forbidden: nobody may preempt this pod",
+    "finishes": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:01:40Z",
     "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:0",
     "priority": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority",
     "quota": "metadata: Forbidden: it uses another quota",
@@ -162,7 +180,7 @@ def test_ruling(case: Case) -> None:
     assert ruling.is_allowed == (case.want in ("allowed", "warned"))
     assert bool(ruling.warning) == (case.want == "warned")
     assert ruling.marks == (case.want in ("told", "joined"))
-    assert ruling.is_put_off == (case.want in ("told", "joined", "waits"))
+    assert ruling.is_put_off == (case.want in ("told", "joined", "waits", "finishes"))
     assert ruling.until == case.until
     if ruling.violation is not None:
         assert str(ruling.violation).startswith(WORDS[case.want])

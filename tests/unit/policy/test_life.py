@@ -457,10 +457,13 @@ def test_whoever_insists_is_the_one_who_asks() -> None:
     assert (state.source, state.cause, state.refused_on) == (Source.LABEL, Cause.REQUEST, Ground.NEAR_COMPLETION)
 
 
-def test_whoever_insists_by_an_eviction_has_the_pod_evicted() -> None:
-    reprieved = replace(an_eviction().asked_by_scheduler().in_phase(REPRIEVED, deadline=after(60)).build())
+def test_an_eviction_of_one_that_a_scheduler_was_refused_waits_and_changes_nothing() -> None:
+    """It is not deleted before its protection is over, and then no budget holds it."""
+    reprieved = an_eviction().asked_by_scheduler().in_phase(REPRIEVED, deadline=after(60)).build()
     seen = life.Seen(is_insisted_on=True, must_evict=True)
-    assert life.decide(reprieved, seen, AUTO, PolicySettings(), after(5)).eviction.must_evict
+    assert life.decide(reprieved, seen, AUTO, PolicySettings(), after(59)).moves == ()
+    later = life.decide(reprieved, seen, AUTO, PolicySettings(), after(60)).eviction
+    assert (later.phase, later.source, later.must_evict) == (Phase.HINTED, Source.KOORDINATOR, False)
 
 
 def test_what_goes_with_one_that_is_to_be_evicted_is_evicted() -> None:

@@ -72,6 +72,7 @@ def seen_by(chance: Random) -> Seen:
     return Seen(
         is_marked=chance.random() > 0.03,
         is_insisted_on=chance.random() < 0.1,
+        must_evict=chance.random() < 0.5,
         reprieve=a_reprieve(chance) if chance.random() < 0.2 else None,
         is_being_deleted=chance.random() < 0.03,
         containers_ended=chance.random() < 0.03,
