@@ -219,9 +219,7 @@ def _of_one_that_is_protected(sought: Sought, seeker: Seeker, facts: Facts, now:
 def _of_one_that_is_asked(sought: Sought, door: Door, facts: Facts, now: datetime) -> Ruling:
     """Rule on a pod that nothing protects: one that wants notice gets it, and so does a gang of which a scheduler takes a part."""
     plan = checkpoint.read_leniently(sought.view.annotations, facts.settings)
-    if not sought.has_started:
-        return ALLOWED
-    if not plan.waits:
+    if not plan.waits or not sought.has_started:
         # Without this, the rest of its gang would run on, and come to nothing.
         is_torn = sought.goes_whole and door is Door.PREEMPTION
         return replace(_put_off("all of its gang is asked to go first", None), marks=True) if is_torn else ALLOWED

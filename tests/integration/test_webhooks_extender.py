@@ -135,6 +135,17 @@ async def test_who_was_not_answered_was_not_told_of_room() -> None:
         assert await called.call({"one": "a"}) == {}
 
 
+async def test_where_the_last_victim_has_just_left_the_rest_of_a_gang_takes_nobody_on_another_node() -> None:
+    """The scheduler has not seen it yet. Without this, a second gang would go for the preemptor's."""
+    stays = a_tenant("stays", "one", cpu=4)
+    last = a_preemptor(cpu=4, group=GroupKey("default", "mine"))
+    stage = FixedStage([stays, a_tenant("b", "two")], [last], left=frozenset({"gone"}))
+    async with serving(stage) as called:
+        assert await called.call({"one": ["gone"], "two": ["b"]}) == {}
+        assert called.counted(Outcome.NOTHING) == 1
+        assert called.value("reprieve_extender_passed_over_total", obstacle="has-room") == 1
+
+
 async def test_no_candidates_are_answered_with_no_node() -> None:
     async with serving() as called:
         assert await called.call({}) == {}

@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from reprieve_policy import keys
+from reprieve_policy.choosing.scene import GroupKey, Preemptor
 from reprieve_policy.facts import Facts
 from reprieve_policy.settings import PolicySettings
-from reprieve_testing.guard_scene import GANG, HINT, HINTED, MARKED, TEAM, Scene, a_fellow, a_victim, scene, seconds_of
+from reprieve_testing import stages
+from reprieve_testing.guard_scene import GANG, HINT, HINTED, MARKED, NODE, TEAM, Scene, a_fellow, a_victim, scene, seconds_of
+from reprieve_testing.stages import FixedStage, a_tenant
 
 
 @pytest_asyncio.fixture
@@ -131,3 +136,40 @@ async def test_one_that_was_not_marked_never_passes_for_gone_and_is_asked_for_ag
     response = await here.delete_and_nominate(a_victim())
     assert (response["status"]["code"], seconds_of(response)) == (429, 2)
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 429
+
+
+GOING = a_tenant("going", "node-2", is_going=True, is_told=True, goes_at=stages.NOW)
+MINE = GroupKey("team-b", "mine")
+
+
+def a_mate(**fields: Any) -> Preemptor:
+    return stages.a_preemptor("uid-of-high", group=MINE, **fields)
+
+
+COMING = {"on any node": a_mate(), "where it is nominated": a_mate(nominated_node="node-2")}
+
+
+@pytest.mark.parametrize("mate", COMING.values(), ids=COMING)
+async def test_a_gang_gets_no_second_set_while_it_has_room_coming(tmp_path: Path, mate: Preemptor) -> None:
+    """Its scheduler may have chosen by itself: the extender did not answer."""
+    async with scene(tmp_path, a_victim(), stage=FixedStage([GOING], [mate])) as here:
+        response = await here.delete_and_nominate(a_victim())
+        assert "victims on another node are not gone yet" in response["status"]["message"]
+        assert here.stub.patches == []
+
+
+OTHERS = {
+    "has no gang": FixedStage([GOING], [stages.a_preemptor("uid-of-high")]),
+    "asks for more room than is coming": FixedStage([GOING], [a_mate(cpu=9)]),
+    "may not be beside everybody": FixedStage([GOING], [a_mate(depends_on_pods=True)]),
+    "has victims that go on this very node": FixedStage([replace(GOING, node=NODE)], [a_mate(nominated_node=NODE)]),
+    "is not known to the extender": FixedStage([GOING], []),
+    "is known by watches that are behind": FixedStage([GOING], [a_mate()], is_behind=True),
+}
+
+
+@pytest.mark.parametrize("stage", OTHERS.values(), ids=OTHERS)
+async def test_victims_are_marked_for_a_preemptor_that(tmp_path: Path, stage: FixedStage) -> None:
+    async with scene(tmp_path, a_victim(), stage=stage) as here:
+        await here.delete_and_nominate(a_victim())
+        assert here.marked() == ["train"]

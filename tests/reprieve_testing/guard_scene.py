@@ -16,6 +16,7 @@ from reprieve_testing import reviews
 from reprieve_testing.reviews import RunningServer, a_review, running_server
 from reprieve_testing.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.extender.choices import Choice, Named
+from reprieve_webhooks.extender.service import Stage
 from reprieve_webhooks.guard.handler import Guard
 from reprieve_webhooks.review import Request
 
@@ -105,12 +106,12 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(directory: Path, *pods: Any) -> AsyncIterator[Scene]:
+async def scene(directory: Path, *pods: Any, stage: Stage | None = None) -> AsyncIterator[Scene]:
     stored = {pod["metadata"]["name"]: pod for pod in pods}
     async with stub_api(directory, collections={TEAM: stored, PODS: {}}) as (stub, api):
         stub.lists_released.set()
         known, chosen = Known(), Chosen()
-        guard = Guard(api, known, operator=OPERATOR, timeout_seconds=5.0, choices=chosen)
+        guard = Guard(api, known, operator=OPERATOR, timeout_seconds=5.0, choices=chosen, stage=stage)
         async with watching(guard, stub), running_server(guard=guard) as server:
             here = Scene(server, stub, known, chosen, guard)
             guard.nominees.monotonic = lambda: here.seconds

@@ -38,6 +38,8 @@ class FixedStage:
     failure: Exception | None = None
     expected: list[tuple[str, str, list[str]]] = field(default_factory=list)
     """What a scheduler was told: the preemptor, its node, and who goes."""
+    left: frozenset[str] = frozenset()
+    """Whom a watch has seen go."""
     looks_until_known: int = 0
     """So often a watch is asked in vain for the preemptor."""
 
@@ -48,7 +50,7 @@ class FixedStage:
         return next((found for found in self.preemptors if found.guest.uid == uid), None)
 
     def knows(self, node: str, uids: Iterable[str]) -> bool:
-        return set(uids) <= {tenant.uid for tenant in self.tenants if tenant.node == node}
+        return set(uids) <= {*self.left, *(tenant.uid for tenant in self.tenants if tenant.node == node)}
 
     def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:
         self.expected.append((preemptor.name, node, [victim.uid for victim in victims]))

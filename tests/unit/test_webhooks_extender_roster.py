@@ -22,6 +22,7 @@ from reprieve_policy.settings import PolicySettings
 from reprieve_policy.walltime import Walltime
 from reprieve_testing.builders import NOW, a_priority_class, a_quota
 from reprieve_testing.scenes import a_budget
+from reprieve_webhooks.extender import seating
 from reprieve_webhooks.extender.roster import Roster
 from reprieve_webhooks.extender.seating import Seating
 
@@ -150,6 +151,26 @@ def test_it_is_known_who_was_seen_on_a_node(cluster: Cluster) -> None:
     assert cluster.seating.knows("one", [])
     assert not cluster.seating.knows("one", ["uid-a", "uid-b"])
     assert not cluster.seating.knows("two", ["uid-a"])
+
+
+def test_who_has_left_a_node_is_known_as_well(cluster: Cluster) -> None:
+    """A scheduler that still names it is the one that is behind."""
+    cluster.put("a")
+    cluster.put("b")
+    cluster.put("a", status={"phase": "Failed"})
+    cluster.roster.drop(("team", "b"))
+    assert cluster.seating.knows("one", ["uid-a", "uid-b"])
+    assert not cluster.seating.knows("nowhere", ["uid-a"])
+    assert cluster.names_on("one") == set()
+
+
+def test_of_those_who_have_left_the_latest_are_known(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seating, "_MOST_LEFT", 2)
+    for name in ("a", "b", "c"):
+        cluster.put(name)
+        cluster.roster.drop(("team", name))
+    assert not cluster.seating.knows("one", ["uid-a"])
+    assert cluster.seating.knows("one", ["uid-b", "uid-c"])
 
 
 def test_a_scene_is_not_changed_by_what_comes_after_it(cluster: Cluster) -> None:

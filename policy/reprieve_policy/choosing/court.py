@@ -82,9 +82,10 @@ class Court:
         return (member for member in group.members if member.is_going and self.grounds.is_going(member))
 
     def _departure_of(self, tenant: Tenant) -> Departure:
-        found = self.grounds.departure(tenant)
-        is_for_its_gang = found is Departure.DELETED and tenant.node in self.preemptor.mates_nominated_to
-        return Departure.TOLD if is_for_its_gang else found
+        # Also one that is marked, and that the operator is about to tell: for one of the gang it has been chosen already.
+        if tenant.node in self.preemptor.mates_nominated_to and self.grounds.is_under_way(tenant):
+            return Departure.TOLD
+        return self.grounds.departure(tenant)
 
     def _ground_of_whole(self, group: Group) -> Ground | None:
         found = self.protector(group)

@@ -76,7 +76,8 @@ def decide(
 
     Where only the scheduler can tell what fits, its victims are taken, if they may all be victims: where it matters who is
     near whom (pod affinity, topology spread, claims of devices), and where it has been told of room and wants victims again
-    (limits of volumes, a resize, a filter of its own).
+    (limits of volumes, a resize, a filter of its own). Of its victims some may be gone: it has yet to see that, and is not
+    followed.
     """
     court = Court(preemptor, scene)
     ground = court.grounds.of_preemptor() or (Ground.UNFINISHED if court.grounds.is_unfinished() else None)
@@ -86,7 +87,7 @@ def decide(
     found = {node: _on(node, survey, court, proposed or {}) for node in nodes}
     insisted = _insisted(found, told_of_room, court, proposed or {})
     found |= insisted
-    obstacles = {node: one for node, one in found.items() if isinstance(one, Obstacle)}
+    obstacles = {node: one for node, one in found.items() if isinstance(one, Obstacle)} | _coming(survey, court, found)
     # Document 001: preemption is the last resort. But where one node's room is none to the scheduler, others' may be none either.
     is_insisting = any(isinstance(one, Selection) for one in insisted.values())
     enough = WAITING_IS_ENOUGH - {Obstacle.HAS_ROOM} if is_insisting else WAITING_IS_ENOUGH
@@ -140,8 +141,29 @@ def _insisted(
 
     Not when it first asks: where a pod has ended since it looked, somebody would go for nothing.
     """
+    # A mate that is nominated elsewhere may be the one that the scheduler has just placed here, where nobody sees it yet: what
+    # goes for it elsewhere is then the preemptor's. Without this, a second gang would go.
+    if court.preemptor.mates_nominated_to:
+        return {}
+    rooms = court.scene.rooms
     nodes = [node for node, one in found.items() if one is Obstacle.HAS_ROOM and node in told and proposed.get(node)]
-    return {node: selecting.as_proposed(court.scene.rooms[node], proposed[node], court) for node in nodes}
+    return {
+        node: selecting.as_proposed(rooms[node], proposed[node], court)
+        for node in nodes
+        if not selecting.has_left(rooms[node], proposed[node])
+    }
+
+
+def _coming(survey: Survey, court: Court, seen: Collection[str]) -> dict[str, Obstacle]:
+    """Return other nodes where waiting is enough for a gang's pod: of many nodes, a scheduler names only some.
+
+    Without this, a gang's second pod would take others, where it happens not to be asked about those that go for the first.
+    """
+    if court.preemptor.group is None or court.preemptor.depends_on_pods:
+        return {}
+    rooms = court.scene.rooms.values()
+    clearing = (room.name for room in rooms if room.name not in seen and any(one.is_going for one in room.tenants))
+    return {node: found for node in clearing if (found := survey.on(node)) is Obstacle.WILL_HAVE_ROOM}
 
 
 def _plans(helping: Mapping[str, Selection], planner: Planner, court: Court) -> tuple[list[Plan], dict[str, Obstacle]]:

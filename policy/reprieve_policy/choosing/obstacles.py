@@ -16,6 +16,8 @@ class Obstacle(StrEnum):
     HAS_ROOM = "has-room"
     WILL_HAVE_ROOM = "will-have-room"
     """Waiting is enough, and costs nobody anything."""
+    OUTDATED = "outdated"
+    """So is it here: the scheduler comes again once it sees what it has not seen yet."""
     CLEARING = "clearing"
     """Waiting may be enough: nobody has promised it."""
     BESIDE_OTHERS = "beside-others"
@@ -24,7 +26,7 @@ class Obstacle(StrEnum):
     GANG = "gang"
 
 
-WAITING_IS_ENOUGH = frozenset({Obstacle.HAS_ROOM, Obstacle.WILL_HAVE_ROOM})
+WAITING_IS_ENOUGH = frozenset({Obstacle.HAS_ROOM, Obstacle.WILL_HAVE_ROOM, Obstacle.OUTDATED})
 """On any node: nobody goes, on no node."""
 
 OBSTACLES: Mapping[Obstacle, str] = {
@@ -35,6 +37,7 @@ OBSTACLES: Mapping[Obstacle, str] = {
     Obstacle.TOO_SMALL: "there is no room even without all that may be victims",
     Obstacle.HAS_ROOM: "it has room",
     Obstacle.WILL_HAVE_ROOM: "it will have room once those have gone that were told to go",
+    Obstacle.OUTDATED: "somebody has left it, and the scheduler has yet to see that",
     Obstacle.CLEARING: "it will have room once those have gone that are being deleted",
     Obstacle.BESIDE_OTHERS: "only the scheduler knows what fits there, and not all of its own victims may be victims",
     Obstacle.TOO_MANY: "it would take more victims than one decision may",

@@ -79,6 +79,8 @@ def select(room: Room, load: Load, court: Court, taken: Taken = NOTHING) -> Sele
 
 def as_proposed(room: Room, uids: Collection[str], court: Court) -> Selection | Obstacle:
     """Return the scheduler's own victims, where it knows better than we what fits beside whom; all of them or none."""
+    if has_left(room, uids):
+        return Obstacle.OUTDATED
     everyone = [tenant for tenant in room.tenants if tenant.uid in uids]
     proposed = [tenant for tenant in everyone if court.ground(tenant) is not Ground.GOING]
     departures = [court.departure(tenant) for tenant in everyone if court.ground(tenant) is Ground.GOING]
@@ -86,11 +88,16 @@ def as_proposed(room: Room, uids: Collection[str], court: Court) -> Selection | 
     if is_refused or _needed(proposed, court, NOTHING):
         return Obstacle.BESIDE_OTHERS
     if not proposed:
-        return _WAITING_FOR[min(departures)] if departures else Obstacle.HAS_ROOM
+        return _WAITING_FOR[min(departures)]
     now = court.scene.now
     found = sorted(units.of(proposed, court), key=lambda unit: units.upstreams(unit, now))
     spending = Spending(court.scene)
     return Selection(tuple(found), sum(spending.violations(unit.members) for unit in found))
+
+
+def has_left(room: Room, uids: Collection[str]) -> bool:
+    """True where one of these pods is on the node no more, which who names it has yet to see."""
+    return not set(uids) <= {tenant.uid for tenant in room.tenants}
 
 
 def depends_on_pods(room: Room, court: Court) -> bool:

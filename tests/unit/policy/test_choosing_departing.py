@@ -11,13 +11,14 @@ from reprieve_policy.choosing import Ground, Obstacle
 from reprieve_policy.choosing.scene import GroupKey
 from reprieve_policy.disruption import Mode
 from reprieve_testing.builders import after
-from reprieve_testing.scenes import a_preemptor, a_room, a_scene, a_tenant
+from reprieve_testing.scenes import a_guest, a_preemptor, a_room, a_scene, a_tenant
 
 ONE = a_preemptor()
 DELETED = {"is_going": True, "is_told": False}
 CEILING = 1800
 HELD = {"is_going": True, "is_told": False, "is_held": True}
 TEAM = GroupKey("team", "old")
+MINE = GroupKey("team", "mine")
 
 SEEN: dict[str, tuple[Mapping[str, Any], Obstacle]] = {
     "the operator told it": ({"is_going": True}, Obstacle.WILL_HAVE_ROOM),
@@ -114,6 +115,19 @@ def test_what_goes_for_the_preemptors_gang_is_waited_for_on_all_nodes():
     assert found.obstacles == {"a": Obstacle.WILL_HAVE_ROOM}
 
 
+def test_who_is_marked_for_the_preemptors_gang_is_waited_for_before_the_operator_has_told_it():
+    """And so is the rest of its own gang. Without this, a mate that comes before the operator would be given a second set."""
+    marked = a_tenant("marked", group=TEAM, is_going=True, is_told=False, goes_at=None)
+    first = a_room("a", marked, cpu=1, nominees=(a_guest("mate"),))
+    scene = a_scene(first, a_room("b", a_tenant("member", group=TEAM), cpu=1), a_room("c", a_tenant("low"), cpu=1))
+    preemptor = a_preemptor(group=MINE, mates_nominated_to=("a",))
+
+    found = choosing.decide(preemptor, scene.with_gang("old").build(), ["a", "b", "c"])
+
+    assert found.best is None
+    assert found.obstacles == {"a": Obstacle.NO_VICTIMS, "b": Obstacle.WILL_HAVE_ROOM}
+
+
 def test_room_that_needs_both_is_not_promised():
     both = a_room("a", a_tenant("told", is_going=True), a_tenant("deleted", **DELETED), cpu=2)
 
@@ -159,6 +173,7 @@ PROPOSED: dict[str, tuple[set[str], Obstacle]] = {
     "one of them goes in years": ({"low", "years"}, Obstacle.BESIDE_OTHERS),
     "a budget holds one of them": ({"told", "held"}, Obstacle.CLEARING),
     "none of them is there": ({"gone"}, Obstacle.HAS_ROOM),
+    "one of them has left": ({"low", "gone"}, Obstacle.HAS_ROOM),
 }
 
 
@@ -207,6 +222,35 @@ def test_where_there_is_room_nobody_goes_anywhere_if(proposed: set[str], told: s
     assert found.obstacles == {"a": Obstacle.HAS_ROOM}
 
 
+def test_but_not_while_a_mate_is_nominated_elsewhere():
+    """It may be the one that the scheduler has placed here a moment ago: then what goes elsewhere is this one's."""
+    built = a_scene(a_room("a", a_tenant("low"), cpu=4)).build()
+    preemptor = a_preemptor(group=MINE, mates_nominated_to=("b",))
+
+    assert choosing.decide(preemptor, built, ["a"], {"a": {"low"}}, told_of_room={"a"}).obstacles == {
+        "a": Obstacle.HAS_ROOM
+    }
+
+
+def test_where_some_have_left_those_who_are_there_decide():
+    built = a_scene(a_room("a", a_tenant("low"), cpu=1)).build()
+
+    best = choosing.decide(ONE, built, ["a"], {"a": {"low", "gone"}}).best
+
+    assert best is not None
+    assert [victim.name for victim in best.victims] == ["low"]
+
+
+def test_of_a_gang_the_last_waits_for_the_scheduler_to_see_who_has_left():
+    """Without this, its scheduler, which sees the last of the victims a moment longer, would be given a second set elsewhere."""
+    built = a_scene(a_room("a", cpu=1), a_room("b", a_tenant("low"), cpu=1)).build()
+
+    found = choosing.decide(a_preemptor(group=MINE), built, ["a", "b"], {"a": {"gone"}, "b": {"low"}})
+
+    assert found.best is None
+    assert found.obstacles == {"a": Obstacle.HAS_ROOM}
+
+
 def test_a_node_that_was_told_of_and_is_full_again_is_chosen_on_as_any_other():
     built = a_scene(a_room("a", a_tenant("low"), cpu=1), a_room("b", a_tenant("ended"), cpu=4)).build()
 
@@ -232,6 +276,30 @@ def test_who_was_told_to_go_is_waited_for_all_the_same():
     built = a_scene(a_room("a", a_tenant("mounts"), cpu=4), going).build()
 
     assert choosing.decide(ONE, built, ["a", "b"], {"a": {"mounts"}}, told_of_room={"a"}).best is None
+
+
+CLEARING = a_scene(a_room("a", a_tenant("going", is_going=True), cpu=1), a_room("b", a_tenant("low"), cpu=1)).build()
+
+
+def test_a_gangs_pod_waits_for_room_on_nodes_that_its_scheduler_does_not_name():
+    found = choosing.decide(a_preemptor(group=MINE), CLEARING, ["b"])
+
+    assert found.best is None
+    assert found.obstacles == {"a": Obstacle.WILL_HAVE_ROOM}
+
+
+ELSEWHERE: dict[str, dict[str, Any]] = {
+    "has no gang": {},
+    "has room there by more than is judged here": {"group": MINE, "depends_on_pods": True},
+    "has no room there": {"group": MINE, "guest": a_guest(cpu=2)},
+}
+
+
+@pytest.mark.parametrize("fields", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_nobody_waits_there_who(fields: Mapping[str, Any]):
+    both = replace(CLEARING, rooms={**CLEARING.rooms, "b": a_room("b", a_tenant("low", cpu=2), cpu=2)})
+
+    assert choosing.decide(a_preemptor(**fields), both, ["b"]).best is not None
 
 
 def test_such_victims_must_be_possible_ones():

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -177,6 +178,8 @@ def full(name: str, cpu: int = 1) -> Room:
     return a_room(name, *(a_tenant(f"{name}-{index}") for index in range(cpu)), cpu=cpu)
 
 
+FOR_A_MATE: dict[str, Any] = {"cpu": 1, "nominees": (a_guest("nominated"),)}
+"""All the room there is on a node is the one's that is nominated to it."""
 NO_VICTIM = {
     "the rest of its gang has no room anywhere": (
         a_gang_of(3, cpu=2),
@@ -204,7 +207,7 @@ NO_VICTIM = {
     ),
     "with those that go for its mates it is too many": (
         a_gang_of(1, mates_nominated_to=("b", "gone")),
-        a_scene(full("a"), a_room("b", *(a_tenant(f"b-{index}", is_going=True) for index in range(3)), cpu=1)),
+        a_scene(full("a"), a_room("b", *(a_tenant(f"b-{index}", is_going=True) for index in range(3)), **FOR_A_MATE)),
         {"a": Obstacle.TOO_MANY},
     ),
     "all of them cost more than the gang is worth": (
@@ -277,7 +280,7 @@ def test_a_pod_is_not_complete_by_itself_where_its_gang_is_not_known():
 
 
 def test_a_gang_whose_victims_go_on_other_nodes_may_go_on():
-    going = a_room("b", of_gang("b1", is_going=True), of_gang("b2", is_going=True), cpu=1)
+    going = a_room("b", of_gang("b1", is_going=True), of_gang("b2", is_going=True), **FOR_A_MATE)
     scene = a_scene(full("a"), going).with_gang("old")
 
     assert decided(a_gang_of(1, mates_nominated_to=("b",)), scene, ["a"]).best is not None
@@ -395,6 +398,7 @@ def test_they_are_not_let_back_for_a_gang_either():
 BESIDE = {
     "one of them may be no victim": ({"near", "protected"}, {"a": Obstacle.BESIDE_OTHERS}),
     "they are all going": ({"going"}, {"a": Obstacle.WILL_HAVE_ROOM}),
+    "one of them has left": ({"near", "gone"}, {"a": Obstacle.OUTDATED}),
 }
 
 

@@ -60,6 +60,7 @@ CASES = {
     "one of a gang that goes as a whole goes with all of it": Case(pod=PLAIN, goes_whole=True, want="joined"),
     "alone where it is drained": Case(pod=PLAIN, goes_whole=True, seeker=EVICTED),
     "one that has not started has nothing to save": Case(has_started=False),
+    "but its gang may have": Case(has_started=False, goes_whole=True, want="joined"),
     "one that is leaving is left alone": Case(is_leaving=True, state=in_phase(Phase.HINTED, left=600)),
     "where no operator leads nobody would save anything": Case(operator_is_there=False),
     "nor does a pod wait for one that has gone": Case(

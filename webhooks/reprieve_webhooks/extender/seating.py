@@ -17,6 +17,9 @@ from reprieve_runtime.reflector import Key
 K = TypeVar("K")
 V = TypeVar("V")
 
+_MOST_LEFT = 10_000
+"""Pods; a scheduler that has not seen so many go has other troubles. Some 2 MB."""
+
 
 class _Index(Generic[K, V]):
     """Values by what they are found under, each under a name of its own."""
@@ -47,6 +50,8 @@ class Seating:
         self._members: _Index[GroupKey, Tenant] = _Index()
         self._mates: _Index[GroupKey, Preemptor] = _Index()
         self._waiting: dict[str, Preemptor] = {}
+        self._left: dict[str, None] = {}
+        """Who had room and has gone, by uid, the latest last."""
         self._budgets: _Index[str, Budget] = _Index()
         self._rooms: dict[str, Room] = {}
         self._groups: dict[GroupKey, Group] = {}
@@ -58,6 +63,7 @@ class Seating:
 
     def seat(self, tenant: Tenant) -> None:
         """Add a pod that has room."""
+        self._left.pop(tenant.uid, None)
         self._tenants.put(tenant.node, tenant.uid, tenant)
         self._changed_nodes.add(tenant.node)
         if tenant.group is not None:
@@ -71,6 +77,9 @@ class Seating:
         if tenant.group is not None:
             self._members.drop(tenant.group, tenant.uid)
             self._changed_groups.add(tenant.group)
+        self._left[tenant.uid] = None
+        if len(self._left) > _MOST_LEFT:
+            del self._left[next(iter(self._left))]
 
     def queue(self, preemptor: Preemptor) -> None:
         """Add a pod that waits for a node."""
@@ -113,9 +122,13 @@ class Seating:
         self._changed_budgets.add(key[0])
 
     def knows(self, node: str, uids: Iterable[str]) -> bool:
-        """True where all these pods are on that node."""
+        """True where all these pods are on that node, or have left it.
+
+        Who has left is known: the scheduler is behind, not this. Without this, a node from which the last of a gang's victims
+        has just gone would be passed over, and a second gang go on another one.
+        """
         here = self._tenants.of(node)
-        return node in self._nodes and all(uid in here for uid in uids)
+        return node in self._nodes and all(uid in here or uid in self._left for uid in uids)
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits, with the rest of its gang; `None` where no such one does."""

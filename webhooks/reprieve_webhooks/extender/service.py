@@ -71,7 +71,7 @@ class Stage(Protocol):
         """Return a pod that waits for a node; `None` where no watch has such a one."""
 
     def knows(self, node: str, uids: Iterable[str]) -> bool:
-        """True where all these pods are seen on that node."""
+        """True where all these pods are seen on that node, or were seen to leave it."""
 
     def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:
         """Take for granted that a scheduler does as it was told, until the watches say so themselves."""
@@ -229,7 +229,7 @@ class Extender:
         return found if is_ours and found and (not self._schedulers or found.scheduler in self._schedulers) else None
 
     async def _wait_known(self, asked: Asked, deadline: "_Deadline") -> list[str]:
-        """Wait a little for the watches; return the nodes on which they have all that the scheduler has."""
+        """Wait a little for the watches; return the nodes on which they have seen all that the scheduler has."""
         patience = _Deadline(min(self._monotonic() + _PATIENCE_SECONDS, deadline.at), self._monotonic)
         unknown = dict(asked.proposed)
         while True:

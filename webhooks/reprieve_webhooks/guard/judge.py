@@ -1,11 +1,12 @@
 """The ruling on a case, by the policy that also chooses victims, for each pod that it may go for."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reprieve_policy import choosing, guarding
-from reprieve_policy.choosing import reading
+from reprieve_policy.choosing import Ground, Obstacle, reading
 from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
 from reprieve_policy.guarding import Ruling, Seeker
 from reprieve_policy.nominee import Nominee
@@ -80,5 +81,20 @@ class Judge:
         return Scene(now=self._now(), rooms=rooms, settings=case.facts.settings)
 
     async def _is_busy(self, suspect: Suspect, node: str) -> bool:
+        if await self._may_wait(suspect, node):
+            return True
         victims = [(seen(victim), victim.node) for victim in await self._pods.victims()]
         return guarding.is_busy(suspect.uid, node, victims)
+
+    async def _may_wait(self, suspect: Suspect, node: str) -> bool:
+        """True where a gang's pod has room coming elsewhere: a scheduler that got no answer of the extender does not know that."""
+        stage = self._stage
+        preemptor = None if stage is None or stage.is_behind else stage.preemptor(suspect.uid)
+        # Beside whom a pod may be, only its scheduler knows.
+        if stage is None or preemptor is None or preemptor.group is None or preemptor.depends_on_pods:
+            return False
+        alone = replace(preemptor, rest=())
+        found = await asyncio.to_thread(choosing.decide, alone, stage.scene(), [node])
+        if found.ground is Ground.UNFINISHED:
+            return preemptor.nominated_node != node
+        return Obstacle.WILL_HAVE_ROOM in found.obstacles.values()
