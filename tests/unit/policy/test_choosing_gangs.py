@@ -309,7 +309,7 @@ def test_nor_are_they_victims_again():
 
 
 def test_a_gang_that_is_going_counts_once_among_a_rounds_victims():
-    going = a_room("b", *(of_gang(f"b{index}", is_going=True) for index in range(8)), cpu=1)
+    going = a_room("b", *(of_gang(f"b{index}", is_going=True) for index in range(8)), **FOR_A_MATE)
     scene = a_scene(full("a", 2), going).with_gang("old")
 
     assert decided(a_gang_of(2, mates_nominated_to=("b",)), scene, ["a"]).best is not None
