@@ -14,7 +14,19 @@ from reprieve_policy.choosing.scene import GroupKey, Preemptor
 from reprieve_policy.facts import Facts
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing import stages
-from reprieve_testing.guard_scene import GANG, HINT, HINTED, MARKED, NODE, TEAM, Scene, a_fellow, a_victim, scene, seconds_of
+from reprieve_testing.guard_scene import (
+    GANG,
+    HINT,
+    HINTED,
+    MARKED,
+    NODE,
+    TEAM,
+    Scene,
+    a_fellow,
+    a_victim,
+    scene,
+    seconds_of,
+)
 from reprieve_testing.stages import FixedStage, a_tenant
 
 
