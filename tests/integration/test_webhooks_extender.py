@@ -143,7 +143,7 @@ async def test_where_the_last_victim_has_just_left_the_rest_of_a_gang_takes_nobo
     async with serving(stage) as called:
         assert await called.call({"one": ["gone"], "two": ["b"]}) == {}
         assert called.counted(Outcome.NOTHING) == 1
-        assert called.value("reprieve_extender_passed_over_total", obstacle="has-room") == 1
+        assert called.value("reprieve_extender_passed_over_total", obstacle="outdated") == 1
 
 
 async def test_no_candidates_are_answered_with_no_node() -> None:

@@ -128,7 +128,10 @@ def _on(node: str, survey: Survey, court: Court, proposed: Mapping[str, Collecti
         return survey.on(node)
     if selecting.depends_on_pods(room, court):
         return selecting.as_proposed(room, proposed[node], court) if survey.suits(node) else Obstacle.UNSUITABLE
-    return survey.on(node)
+    found = survey.on(node)
+    # A scheduler that has not seen who left does not insist, and whoever insists on another node waits for this one's room.
+    is_outdated = found is Obstacle.HAS_ROOM and selecting.has_left(room, proposed[node])
+    return Obstacle.OUTDATED if is_outdated else found
 
 
 def _insisted(
@@ -147,11 +150,7 @@ def _insisted(
         return {}
     rooms = court.scene.rooms
     nodes = [node for node, one in found.items() if one is Obstacle.HAS_ROOM and node in told and proposed.get(node)]
-    return {
-        node: selecting.as_proposed(rooms[node], proposed[node], court)
-        for node in nodes
-        if not selecting.has_left(rooms[node], proposed[node])
-    }
+    return {node: selecting.as_proposed(rooms[node], proposed[node], court) for node in nodes}
 
 
 def _coming(survey: Survey, court: Court, seen: Collection[str]) -> dict[str, Obstacle]:

@@ -172,8 +172,8 @@ PROPOSED: dict[str, tuple[set[str], Obstacle]] = {
     "one of them is deleted": ({"told", "deleted"}, Obstacle.CLEARING),
     "one of them goes in years": ({"low", "years"}, Obstacle.BESIDE_OTHERS),
     "a budget holds one of them": ({"told", "held"}, Obstacle.CLEARING),
-    "none of them is there": ({"gone"}, Obstacle.HAS_ROOM),
-    "one of them has left": ({"low", "gone"}, Obstacle.HAS_ROOM),
+    "none of them is there": ({"gone"}, Obstacle.OUTDATED),
+    "one of them has left": ({"low", "gone"}, Obstacle.OUTDATED),
 }
 
 
@@ -207,7 +207,6 @@ FIRST: dict[str, tuple[set[str], set[str]]] = {
     "it was told nothing": ({"mounts"}, set()),
     "it was told of another node": ({"mounts"}, {"b", "gone"}),
     "it wants nobody": (set(), {"a"}),
-    "whom it wants has gone": ({"gone"}, {"a"}),
 }
 
 
@@ -248,7 +247,18 @@ def test_of_a_gang_the_last_waits_for_the_scheduler_to_see_who_has_left():
     found = choosing.decide(a_preemptor(group=MINE), built, ["a", "b"], {"a": {"gone"}, "b": {"low"}})
 
     assert found.best is None
-    assert found.obstacles == {"a": Obstacle.HAS_ROOM}
+    assert found.obstacles == {"a": Obstacle.OUTDATED}
+
+
+def test_so_it_does_where_it_insists_on_another_node():
+    """There somebody may have been placed a moment ago, which nobody has seen here."""
+    built = a_scene(a_room("a", cpu=1), a_room("b", a_tenant("low"), cpu=4)).build()
+    proposed = {"a": {"gone"}, "b": {"low"}}
+
+    found = choosing.decide(a_preemptor(group=MINE), built, ["a", "b"], proposed, told_of_room={"a", "b"})
+
+    assert found.best is None
+    assert found.obstacles == {"a": Obstacle.OUTDATED}
 
 
 def test_a_node_that_was_told_of_and_is_full_again_is_chosen_on_as_any_other():
