@@ -110,15 +110,20 @@ def decide(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Rulin
     return ruling
 
 
-def retry_after(ruling: Ruling, door: Door, *, is_asynchronous: bool, fellows: int, now: datetime) -> int | None:
+def retry_after(
+    ruling: Ruling, door: Door, *, is_asynchronous: bool, is_short: bool = False, fellows: int, now: datetime
+) -> int | None:
     """Return the seconds that the client is asked to wait; `None` where it is to come back by itself.
 
     `fellows`: victims of the same node that were refused lately, this one among them; each is a client of its own. Where
-    there are several, the scheduler waits for all of them: it is not asked to sleep longer than the rate demands.
+    there are several, the scheduler waits for all of them: it is not asked to sleep longer than the rate demands. Nor is it where
+    the answer had better be `is_short`.
     """
     if door is Door.EVICTION or not is_asynchronous:
         return None
     least = min(MOST_RETRY_SECONDS, LEAST_RETRY_SECONDS * max(1, fellows))
+    if is_short:
+        return least
     most = MOST_RETRY_SECONDS if ruling.is_put_off else REFUSED_RETRY_SECONDS
     if ruling.until is None or fellows > 1:
         return max(least, LEAST_RETRY_SECONDS if ruling.is_put_off else most)

@@ -28,15 +28,24 @@ class Nominee:
         return self.pod.spec.priority or 0
 
     @property
+    def is_grouped(self) -> bool:
+        """True for one of a native PodGroup, by whose priority it preempts (`native_group`)."""
+        return self.pod.spec.schedulingGroup is not None
+
+    @property
     def node(self) -> str:
         """Where it is to be placed."""
         return self.pod.status.nominatedNodeName or ""
 
 
 def possible(nominees: Iterable[Nominee], node: str, victim_priority: int) -> list[Nominee]:
-    """Return the pods that a victim on this node may make room for, the highest priority first, then the oldest."""
-    wanting = (one for one in nominees if one.node == node and one.priority > victim_priority and one.pod.wants_room)
-    return sorted(wanting, key=_rank)
+    """Return the pods that a victim on this node may make room for, the highest priority first, then the oldest.
+
+    One of a PodGroup may be among them whatever its own priority. Without this, its scheduler would be taken for one that
+    nominates nobody, and storm.
+    """
+    here = (one for one in nominees if one.node == node and one.pod.wants_room)
+    return sorted((one for one in here if one.is_grouped or one.priority > victim_priority), key=_rank)
 
 
 def _rank(nominee: Nominee) -> tuple[int, str, str]:

@@ -1,5 +1,6 @@
 """What the guard looks up beside the pod: the native group that it names, and its Job."""
 
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from reprieve_testing.guard_scene import Scene, a_victim, scene
+from reprieve_testing.guard_scene import MARKED, Scene, a_victim, scene, seconds_of
 
 
 @pytest_asyncio.fixture
@@ -18,6 +19,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups"
+THEIRS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-b/podgroups"
 GROUPED = {
     "all of it goes": ({"disruptionMode": {"all": {}}}, False),
     "they go one by one": ({"disruptionMode": {"single": {}}}, True),
@@ -42,6 +44,37 @@ async def test_one_of_a_native_group_is_preempted_by_its_groups_priority(here: S
     await here.nominate()
     assert "priority" in (await here.delete(pod))["status"]["message"]
     assert here.stub.patches == []
+
+
+async def test_one_that_only_its_own_priority_protects_goes_for_whoever_outranks_its_group(here: Scene) -> None:
+    """Without this, its scheduler would be taken for one that nominates nobody, and storm."""
+    here.stub.collections[GROUPS] = {"train": {"spec": {"priority": 0}}}
+    pod = a_victim()
+    pod["spec"] |= {"priority": 5000, "schedulingGroup": {"podGroupName": "train"}}
+    assert "asked to save" in (await here.delete_and_nominate(pod))["status"]["message"]
+    assert "uid-of-high" in json.dumps(here.stub.patches)
+    told = a_victim(labels=MARKED)
+    told["spec"] |= pod["spec"]
+    times = [seconds_of(await here.delete(told)) for _ in range(6)]
+    assert times[-1] == 2
+
+
+async def test_one_of_a_group_preempts_by_its_groups_priority(here: Scene) -> None:
+    here.stub.collections[THEIRS] = {"theirs": {"spec": {"priority": 1000}}}
+    victim = a_victim()
+    victim["spec"] |= {"priority": 10}
+    await here.delete_and_nominate(victim, priority=0, schedulingGroup={"podGroupName": "theirs"})
+    assert "uid-of-high" in json.dumps(here.stub.patches)
+
+
+async def test_nothing_goes_for_one_of_a_group_that_does_not_outrank_it_but_its_scheduler_is_known(here: Scene) -> None:
+    here.stub.collections[THEIRS] = {"theirs": {"spec": {"priority": 10}}}
+    victim = a_victim()
+    victim["spec"] |= {"priority": 10}
+    response = await here.delete_and_nominate(victim, priority=5000, schedulingGroup={"podGroupName": "theirs"})
+    assert here.marked() == ["train"]
+    assert "uid-of-high" not in json.dumps(here.stub.patches)
+    assert seconds_of(response) is not None
 
 
 async def test_a_jobs_deadline_that_is_moved_counts_as_it_was_seen_first(here: Scene) -> None:

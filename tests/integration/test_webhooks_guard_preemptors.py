@@ -1,5 +1,6 @@
 """For whom a victim goes: who is nominated, what an extender chose for it, and when a scheduler is told to come back."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -20,14 +21,17 @@ from reprieve_testing.guard_scene import (
     HINTED,
     MARKED,
     NODE,
+    PODS,
     TEAM,
     Scene,
     a_fellow,
+    a_nominee,
     a_victim,
     scene,
     seconds_of,
 )
 from reprieve_testing.stages import FixedStage, a_tenant
+from reprieve_testing.stub_api import until
 
 
 @pytest_asyncio.fixture
@@ -55,11 +59,79 @@ async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_howeve
         assert seconds_of(await here.delete(a_victim(labels=MARKED))) is None
 
 
-async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_is_told_a_short_time(here: Scene) -> None:
+async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_shows_nothing_of_its_scheduler(here: Scene) -> None:
+    """It may have been placed there by a synchronous one, which asks for the next pod of the same Job now."""
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
     await here.nominate("mine", ago=0.9)
-    assert seconds_of(await here.delete(a_victim())) == 2
+    assert seconds_of(await here.delete(a_victim())) is None
     assert "uid-of-mine" in json.dumps(here.stub.patches)
+
+
+@pytest.mark.parametrize("spec", [{}, {"preemptionPolicy": "Never"}], ids=["put off", "refused"])
+async def test_one_that_was_nominated_a_moment_ago_and_chosen_for_is_told_the_shortest_time(
+    here: Scene, spec: Any
+) -> None:
+    await here.nominate("mine", ago=0.9, **spec)
+    here.chosen.choose("mine", "train")
+    assert seconds_of(await here.delete(a_victim())) == 2
+
+
+async def test_whoever_is_nominated_while_it_is_asked_goes_before_one_of_a_moment_ago(here: Scene) -> None:
+    await here.nominate("before", ago=0.1, preemptionPolicy="Never")
+    response = await here.delete_and_nominate(a_victim(), "mine")
+    assert "asked to save" in response["status"]["message"]
+    assert "uid-of-mine" in json.dumps(here.stub.patches)
+
+
+CHOSEN_FOR = {"was nominated long ago": 60.0, "a moment ago": 0.1}
+
+
+@pytest.mark.parametrize("ago", CHOSEN_FOR.values(), ids=CHOSEN_FOR)
+async def test_whom_the_victim_was_chosen_for_goes_before_all_that_are_nominated_later(here: Scene, ago: float) -> None:
+    await here.nominate("mine", ago=ago)
+    await here.nominate("later", priority=2000, ago=0.0, preemptionPolicy="Never")
+    here.chosen.choose("mine", "train")
+    assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
+    assert "uid-of-mine" in json.dumps(here.stub.patches)
+
+
+async def test_the_nomination_of_whom_the_victim_was_chosen_for_is_waited_for(here: Scene) -> None:
+    """Another's, of a moment ago or while that is waited for, is none of it."""
+    await here.nominate("before", ago=0.1, preemptionPolicy="Never")
+    here.chosen.choose("mine", "train")
+    asked = here.known.asked
+    deletion = asyncio.create_task(here.delete(a_victim()))
+    await until(lambda: here.known.asked > asked)
+    here.stub.send("ADDED", a_nominee("other", 2000, preemptionPolicy="Never"), PODS)
+    await until(lambda: len(here.guard.nominees.reflector.items) == 2)
+    here.stub.send("ADDED", a_nominee("mine", 1000), PODS)
+    assert "asked to save" in (await deletion)["status"]["message"]
+    assert "uid-of-mine" in json.dumps(here.stub.patches)
+
+
+async def test_where_whom_it_was_chosen_for_is_not_nominated_it_may_go_for_any_that_is(here: Scene) -> None:
+    await here.nominate("mine")
+    await here.nominate("fresh", priority=2000, ago=0.1, preemptionPolicy="Never")
+    here.chosen.choose("late", "train")
+    assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
+    assert "uid-of-mine" in json.dumps(here.stub.patches)
+
+
+async def test_the_victims_under_way_are_listed_once_and_nobody_is_looked_at_beyond_the_first_that_may_have_it(
+    here: Scene,
+) -> None:
+    goes = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-busy"}}
+    away = a_fellow("away", **goes)
+    away["spec"] |= {"nodeName": "node-2"}
+    here.stub.collections[PODS] = {"away": away}
+    for name, priority in (("busy", 9000), ("mine", 8000), ("third", 7000), ("fourth", 6000)):
+        await here.nominate(name, priority)
+    listed, asked = here.stub.calls[PODS], here.known.asked
+    assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
+    assert "uid-of-mine" in json.dumps(here.stub.patches)
+    assert here.stub.calls[PODS] - listed == 1
+    # The victim, and the two that were looked at.
+    assert here.known.asked - asked == 3
 
 
 async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(here: Scene) -> None:

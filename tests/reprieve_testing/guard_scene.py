@@ -1,7 +1,7 @@
 """The guard's route over TLS, against an API server of lists and watches: who asks, who is nominated, what was chosen."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -41,6 +41,11 @@ class Known:
     facts: Facts = field(default_factory=lambda: Facts(operator_is_there=True))
     asked: int = 0
 
+    is_synced: bool = True
+
+    def known(self, namespace: str) -> Facts:  # noqa: ARG002 - the same holds for all
+        return self.facts
+
     async def facts_for(self, request: Request, resource: Resource) -> Facts:
         assert request.object is resource
         self.asked += 1
@@ -57,6 +62,10 @@ class Chosen:
         if self.choice is None or (node, by) != (NODE, self.choice.preemptor.uid):
             return None
         return self.choice if victim_uid in {one.uid for one in self.choice.victims} else None
+
+    def preemptors(self, node: str, victim_uid: str) -> Collection[str]:
+        by = self.choice.preemptor.uid if self.choice else ""
+        return {by} if self.of(node, victim_uid, by=by) else ()
 
     def choose(self, by: str, *victims: str) -> None:
         named = tuple(Named(f"uid-of-{name}", "team-a", name) for name in victims)

@@ -50,6 +50,17 @@ def test_nobody_is_given_what_another_preemptor_was_told() -> None:
     assert memory.found("one", "a", by="r") is None
 
 
+def test_it_is_known_for_whom_a_victim_was_chosen() -> None:
+    memory = Memory()
+    memory.remember("p", "one", "ab")
+    memory.remember("q", "one", "bc")
+    assert set(memory.choices.preemptors("one", "b")) == {"p", "q"}
+    assert set(memory.choices.preemptors("one", "a")) == {"p"}
+    assert not memory.choices.preemptors("two", "a")
+    memory.now += REMEMBERED_SECONDS
+    assert not memory.choices.preemptors("one", "a")
+
+
 def test_a_preemptor_asked_again_has_its_new_set_only() -> None:
     memory = Memory()
     memory.remember("p", "one", "ab")

@@ -281,6 +281,30 @@ def test_that_a_scheduler_does_as_it_was_told_is_taken_for_granted_for_a_while(c
     assert cluster.scene().rooms["two"].nominees == ()
 
 
+def test_what_is_expected_of_a_gang_is_told_from_what_was_seen_of_it(cluster: Cluster) -> None:
+    def going() -> set[str]:
+        groups = cluster.roster.as_seen(cluster.scene().groups)
+        return {member.name for group in groups.values() for member in group.members if member.is_going}
+
+    for name, node in (("a", "one"), ("b", "two"), ("c", "two")):
+        cluster.put(name, node, labels=GANG)
+    cluster.put("p", "")
+    preemptor = cluster.seating.preemptor("uid-p")
+    assert preemptor is not None
+    # Twice: the second time nobody is as it was seen any more.
+    for _ in range(2):
+        cluster.roster.expect(preemptor, "one", [cluster.tenant(name) for name in "abc"])
+        assert all(cluster.tenant(name).is_going for name in "abc")
+        assert going() == set()
+    cluster.put("b", "two", labels=GANG | {keys.SOFT_EVICTION: "requested"})
+    assert going() == {"b"}
+    cluster.seconds += 5
+    assert not cluster.roster.is_settled
+    assert going() == {"b"}
+    cluster.settle()
+    assert {name for name in "abc" if cluster.tenant(name).is_going} == going() == {"b"}
+
+
 def test_what_is_seen_counts_at_once_whatever_was_expected(cluster: Cluster) -> None:
     cluster.put("victim", "two")
     cluster.put("p", "")

@@ -241,6 +241,15 @@ def test_a_scheduler_that_does_not_stand_still_is_told_when_to_come_back(
     assert found == want
 
 
+def test_where_the_answer_had_better_be_short_it_is_told_the_least_whatever_it_is() -> None:
+    for ruling in (put_off(600), refused(600), refused(None)):
+        for fellows, want in ((1, 2), (3, 6), (40, 30)):
+            found = guarding.retry_after(
+                ruling, Door.PREEMPTION, is_asynchronous=True, is_short=True, fellows=fellows, now=NOW
+            )
+            assert found == want
+
+
 def test_one_that_would_stand_still_is_not_and_no_drain_is() -> None:
     for door, is_asynchronous in ((Door.PREEMPTION, False), (Door.EVICTION, False), (Door.EVICTION, True)):
         ruling = put_off(12)

@@ -1,9 +1,11 @@
 """Whom a victim makes room for."""
 
+from dataclasses import replace
+
 from reprieve_policy import nominee
 from reprieve_policy.choosing.objects import Pod, PodSpec, PodStatus
 from reprieve_policy.nominee import Nominee
-from reprieve_policy.objects import ObjectMeta
+from reprieve_policy.objects import ObjectMeta, SchedulingGroup
 
 
 def a_nominee(
@@ -16,6 +18,11 @@ def a_nominee(
     return Nominee(pod=Pod(metadata=metadata, spec=PodSpec(priority=priority), status=status))
 
 
+def a_grouped(uid: str, priority: int) -> Nominee:
+    pod = a_nominee(uid, priority).pod
+    return Nominee(pod=replace(pod, spec=replace(pod.spec, schedulingGroup=SchedulingGroup(podGroupName="g"))))
+
+
 def inferred(*nominees: Nominee) -> str | None:
     found = nominee.possible(nominees, "here", victim_priority=100)
     return found[0].uid if found else None
@@ -26,6 +33,11 @@ def test_the_highest_priority_wins_then_the_oldest_then_any_but_always_the_same(
     old = a_nominee("b", 200, created="2026-11-21T12:00:00Z")
     assert inferred(young, old, a_nominee("c", 101)) == "b"
     assert inferred(a_nominee("z", 200), a_nominee("y", 200)) == "y"
+
+
+def test_one_of_a_group_may_be_it_whatever_its_own_priority() -> None:
+    assert inferred(a_grouped("grouped", 0)) == "grouped"
+    assert inferred(a_grouped("grouped", 0), a_nominee("a", 101)) == "a"
 
 
 def test_whoever_could_not_have_preempted_is_not_suspected() -> None:

@@ -5,7 +5,7 @@ the replica that was asked and no other. Where it is missing, victims are found 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,12 +32,19 @@ class Choice:
     node: str
     victims: tuple[Named, ...]
 
+    def takes(self, node: str, victim_uid: str) -> bool:
+        """True where this pod of this node is one of them."""
+        return self.node == node and any(victim.uid == victim_uid for victim in self.victims)
+
 
 class LastChoices(Protocol):
     """What the guard may ask."""
 
     def of(self, node: str, victim_uid: str, *, by: str) -> Choice | None:
         """Return the latest set of the preemptor `by`, where this victim of `node` is in it; `None` where none is remembered."""
+
+    def preemptors(self, node: str, victim_uid: str) -> Collection[str]:
+        """Return the uids of those in whose latest set this victim of `node` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +70,12 @@ class RememberedChoices:
         """Return the latest set of the preemptor `by`, where this victim of `node` is in it; `None` where none is remembered."""
         self._expire()
         remembered = self._by_preemptor.get(by)
-        if remembered is None or remembered.choice.node != node:
-            return None
-        choice = remembered.choice
-        return choice if any(victim.uid == victim_uid for victim in choice.victims) else None
+        return remembered.choice if remembered is not None and remembered.choice.takes(node, victim_uid) else None
+
+    def preemptors(self, node: str, victim_uid: str) -> Collection[str]:
+        """Return the uids of those in whose latest set this victim of `node` is."""
+        self._expire()
+        return {uid for uid, one in self._by_preemptor.items() if one.choice.takes(node, victim_uid)}
 
     def _expire(self) -> None:
         """Forget what is old, and the oldest of what is too much."""

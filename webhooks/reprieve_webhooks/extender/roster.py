@@ -15,7 +15,7 @@ import msgspec
 
 from reprieve_policy.choosing import reading
 from reprieve_policy.choosing.objects import Pod
-from reprieve_policy.choosing.scene import Preemptor, Tenant
+from reprieve_policy.choosing.scene import Group, GroupKey, Preemptor, Tenant
 from reprieve_policy.facts import Facts
 from reprieve_policy.native_group import NativeGroup
 from reprieve_policy.objects import Resource, controller_of
@@ -55,6 +55,14 @@ class _Known:
     """Its Job and its native group, whatever is known of them."""
 
 
+class _Expected(NamedTuple):
+    """What is taken for granted of a pod."""
+
+    until: float
+    seen: Tenant | Preemptor | None
+    """What it was taken for as it was seen."""
+
+
 class Roster:
     """The pods, judged and seated."""
 
@@ -73,8 +81,7 @@ class Roster:
         self._pods: dict[Key, _Known] = {}
         self._due: dict[Key, None] = {}
         """To be judged again."""
-        self._expected: dict[Key, float] = {}
-        """What is taken for granted, and until when."""
+        self._expected: dict[Key, _Expected] = {}
         self._linked: dict[Link, set[Key]] = {}
         self._jobs: dict[Link, Walltime] = {}
         self._groups: dict[Link, NativeGroup] = {}
@@ -119,6 +126,16 @@ class Roster:
                 told = replace(known.taken_for, is_going=True, goes_at=self._clock(), is_told=True)
                 self._replace(key, known, told)
 
+    def as_seen(self, groups: Mapping[GroupKey, Group]) -> Mapping[GroupKey, Group]:
+        """Return these gangs with their pods as they were seen, whatever is expected of them."""
+        seen = {one.seen.uid: one.seen for one in self._expected.values() if isinstance(one.seen, Tenant)}
+        changed = {tenant.group for tenant in seen.values() if tenant.group is not None}
+        before = {
+            key: reading.group_of(key, [seen.get(member.uid, member) for member in groups[key].members])
+            for key in changed & groups.keys()
+        }
+        return {**groups, **before} if before else groups
+
     def put_job(self, uid: str, bound: Walltime | None) -> None:
         """Take in how long a Job may run; `None`: for as long as it likes, or it is gone."""
         self._put(self._jobs, (_JOB, uid), bound)
@@ -147,7 +164,9 @@ class Roster:
         self._exit(known.taken_for)
         self._enter(taken_for)
         self._pods[key] = replace(known, taken_for=taken_for)
-        self._expected[key] = self._monotonic() + _EXPECTED_SECONDS
+        before = self._expected.get(key)
+        seen = known.taken_for if before is None else before.seen
+        self._expected[key] = _Expected(self._monotonic() + _EXPECTED_SECONDS, seen)
 
     def _judge(self, key: Key, pod: Pod, packed: bytes) -> None:
         before = self._pods.get(key)
@@ -206,9 +225,7 @@ class Roster:
         for name in changed:
             del self._facts[name]
         now = self._monotonic()
-        for key in [key for key, until in self._expected.items() if until <= now]:
-            del self._expected[key]
-            self._due[key] = None
+        self._due.update(dict.fromkeys(key for key, one in self._expected.items() if one.until <= now))
         if changed:
             self._due.update(dict.fromkeys(key for key in self._pods if key[0] in changed))
 

@@ -79,6 +79,9 @@ class Stage(Protocol):
     def scene(self) -> Scene:
         """Return all that is known, as it is now; no later event changes it."""
 
+    def scene_as_seen(self) -> Scene:
+        """Return the same, with the gangs as the watches have seen them, whatever is expected."""
+
 
 class Said(NamedTuple):
     """The answer to a call."""

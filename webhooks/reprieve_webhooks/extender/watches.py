@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from reprieve_policy import native_group
@@ -132,6 +132,11 @@ class WatchedStage:
     def scene(self) -> Scene:
         """Return all that is known, as it is now; no later event changes it."""
         return self._seating.scene(self._now(), self._facts.known("").settings)
+
+    def scene_as_seen(self) -> Scene:
+        """Return the same, with the gangs as the watches have seen them, whatever is expected."""
+        scene = self.scene()
+        return replace(scene, groups=self._roster.as_seen(scene.groups))
 
     async def _keep_settled(self) -> None:
         for reflector in self._reflectors.values():

@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from reprieve_policy import walltime
+from reprieve_policy import disruption, gang, native_group, walltime
 from reprieve_policy.choosing import reading
 from reprieve_policy.choosing.objects import Pod
+from reprieve_policy.choosing.scene import GroupKey
 from reprieve_policy.facts import Facts
 from reprieve_policy.guarding import Door, Sought
 from reprieve_policy.native_group import NativeGroup
@@ -42,6 +43,18 @@ class Case:
     def goes_whole(self) -> bool:
         """True for one of a gang of which all go."""
         return reading.goes_whole(self.victim, self.native)
+
+    @property
+    def gang(self) -> GroupKey | None:
+        """The gang that goes with it; `None` for one that goes alone."""
+        found = gang.read(self.victim.view) if self.goes_whole else None
+        return None if found is None else GroupKey(self.namespace, disruption.identity_of(found))
+
+    @property
+    def least_priority(self) -> int:
+        """Whoever's priority is not above this preempts it by no scheduler's reckoning: not all go by the PodGroup's."""
+        own = self.victim.spec.priority or 0
+        return min(own, native_group.priority_of(own, self.native))
 
     def sought(self, now: datetime) -> Sought:
         """Return the pod as it is ruled on."""

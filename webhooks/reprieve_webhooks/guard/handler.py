@@ -3,8 +3,7 @@
 Whatever fails here fails the review: the API server then does what it would without a guard.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
 from reprieve_policy import guarding
@@ -37,6 +36,10 @@ class NoChoices:
     def of(self, node: str, victim_uid: str, *, by: str) -> Choice | None:  # noqa: ARG002 - there never was one
         """Return nothing."""
         return None
+
+    def preemptors(self, node: str, victim_uid: str) -> Collection[str]:  # noqa: ARG002 - there never was one
+        """Return nobody."""
+        return ()
 
 
 class Guard:
@@ -106,26 +109,23 @@ class Guard:
         if not nominees or not (ruling.is_allowed or ruling.marks):
             return ruling, nominees, None
         ruling, suspect = await self._judge.rule_for_any(case, nominees)
-        return ruling, sorted(nominees, key=lambda one: one.uid != suspect.uid), suspect
+        return ruling, sorted(nominees, key=lambda one: suspect is None or one.uid != suspect.uid), suspect
 
     async def _find_nominees(self, case: Case, ruling: Ruling) -> Sequence[Nominee]:
         """Return the pods that the victim may go for: where the extender chose it for one of them, that one."""
         said, is_new = case.facts.settings.scheduler_preemption, ruling.is_allowed or ruling.marks
+        node = case.victim.node
+        chosen_for = self._choices.preemptors(node, case.victim.uid)
 
         def is_enough(found: Sequence[Nominee]) -> bool:
             if said == SYNCHRONOUS or (ruling.is_put_off and not is_new):
                 return True
-            is_known = not is_new or bool(self._chosen(case, found))
-            return bool(found) and is_known and self._paces.of(found, said) is not Pace.UNKNOWN
+            return bool(found) and not is_new and self._paces.of(found, said) is not Pace.UNKNOWN
 
-        priority = case.victim.spec.priority or 0
-        found, pace = await self.nominees.possible(case.victim.node, priority, is_enough)
+        found, pace = await self.nominees.possible(node, case.least_priority, chosen_for, is_enough)
         if pace is not Pace.UNKNOWN:
             self._paces.show(found, pace)
-        return self._chosen(case, found) or found
-
-    def _chosen(self, case: Case, nominees: Sequence[Nominee]) -> list[Nominee]:
-        return [one for one in nominees if self._choice(case.victim, one.uid) is not None]
+        return found
 
     def _choice(self, victim: Victim, preemptor_uid: str) -> Choice | None:
         return self._choices.of(victim.node, victim.uid, by=preemptor_uid)
@@ -136,7 +136,7 @@ class Guard:
             return False
         chosen = self._choice(case.victim, suspect.uid) if suspect else None
         if suspect is not None and chosen is not None:
-            await self._marker.mark_fellows(case.victim.uid, chosen, suspect)
+            await self._marker.mark_fellows(case, chosen, suspect)
         return True
 
     def _reply(
@@ -154,8 +154,8 @@ class Guard:
         if is_marked and nominees and self._passes_for_gone(case, ruling, pace, nominees[0]):
             return Answer(answer.build_gone(request.uid, ruling.violation), kind, outcome)
         # For one that changed while it was judged, or a scheduler that may stand still after all, the shortest time is told.
-        timed = replace(ruling, until=None) if not is_marked or pace is Pace.PROBABLY_ASYNCHRONOUS else ruling
-        return _put_off(request, ruling, self._retry_after(case, timed, pace, nominees))
+        is_short = not is_marked or pace is Pace.PROBABLY_ASYNCHRONOUS
+        return _put_off(request, ruling, self._retry_after(case, ruling, pace, nominees, is_short=is_short))
 
     def _pace(self, case: Case, nominees: Sequence[Nominee]) -> Pace:
         pace = self._paces.of(nominees, said := case.facts.settings.scheduler_preemption)
@@ -172,12 +172,15 @@ class Guard:
         is_asynchronous = pace is not Pace.UNKNOWN
         return guarding.passes_for_gone(ruling, case.door, is_asynchronous=is_asynchronous, is_followed=is_followed)
 
-    def _retry_after(self, case: Case, ruling: Ruling, pace: Pace, nominees: Sequence[Nominee]) -> int | None:
+    def _retry_after(
+        self, case: Case, ruling: Ruling, pace: Pace, nominees: Sequence[Nominee], *, is_short: bool
+    ) -> int | None:
         uid, node = case.victim.uid, case.victim.node
         seconds = guarding.retry_after(
             ruling,
             case.door,
             is_asynchronous=pace is not Pace.UNKNOWN,
+            is_short=is_short,
             fellows=self._memory.fellows(node, uid),
             now=self._now(),
         )

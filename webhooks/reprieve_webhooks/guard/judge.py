@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reprieve_policy import choosing, guarding
+from reprieve_policy import choosing, guarding, native_group
 from reprieve_policy.choosing import Ground, Obstacle, reading
 from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
 from reprieve_policy.guarding import Ruling, Seeker
@@ -14,10 +14,25 @@ from reprieve_webhooks.extender.service import Stage
 
 from .case import Case, Cases, seen
 from .memory import Memory
+from .objects import Victim
 from .pods import Pods
 
 _MOST_SUSPECTS = 10
 """Looked at for one deletion: rarely are as many nominated to one node."""
+
+
+class Underway:
+    """The victims that are under way: listed once for a review, and only where that matters."""
+
+    def __init__(self, pods: Pods) -> None:
+        self._pods = pods
+        self._listed: list[Victim] | None = None
+
+    async def victims(self) -> Sequence[Victim]:
+        """Return all of them; raises `ApiError`."""
+        if self._listed is None:
+            self._listed = await self._pods.victims()
+        return self._listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +42,8 @@ class Suspect:
     uid: str
     preemptor: Preemptor
     is_sensitive: bool
+    underway: Underway
+    """Among them those that go for it by now."""
 
 
 class Judge:
@@ -41,11 +58,23 @@ class Judge:
         """Rule on a pod for whomever it may go."""
         return self._decide(case, Seeker(door=case.door, unheeded_seconds=self._unheeded_seconds(case)))
 
-    async def rule_for_any(self, case: Case, nominees: Sequence[Nominee]) -> tuple[Ruling, Suspect]:
-        """Rule on a pod that goes for one of these, nobody knows which: refused only where none of them may have it."""
-        suspects = [await self._suspect(one) for one in nominees[:_MOST_SUSPECTS]]
-        ruled = [(await self.rule_for(case, suspect), suspect) for suspect in suspects]
-        return next((one for one in ruled if one[0].is_allowed or one[0].is_put_off), ruled[0])
+    async def rule_for_any(self, case: Case, nominees: Sequence[Nominee]) -> tuple[Ruling, Suspect | None]:
+        """Rule on a pod that goes for one of these, nobody knows which: refused only where none of them may have it.
+
+        `None` beside the ruling where it can go for none of them.
+        """
+        refused: tuple[Ruling, Suspect] | None = None
+        underway = Underway(self._pods)
+        for nominee in nominees[:_MOST_SUSPECTS]:
+            suspect = await self._suspect(nominee, underway)
+            if suspect.preemptor.guest.priority <= case.least_priority:
+                continue
+            ruling = await self.rule_for(case, suspect)
+            # The first is enough: the API server waits for three seconds, and then lets the pod go without notice.
+            if ruling.is_allowed or ruling.is_put_off:
+                return ruling, suspect
+            refused = refused or (ruling, suspect)
+        return refused or (self.rule(case), None)
 
     async def rule_for(self, case: Case, suspect: Suspect) -> Ruling:
         """Rule on a pod that goes for this one."""
@@ -65,16 +94,20 @@ class Judge:
     def _unheeded_seconds(self, case: Case) -> float:
         return self._memory.unheeded_seconds(case.victim.uid)
 
-    async def _suspect(self, nominee: Nominee) -> Suspect:
+    async def _suspect(self, nominee: Nominee, underway: Underway) -> Suspect:
         namespace = nominee.pod.metadata.namespace or ""
         facts = await self._cases.facts_of(nominee.pod, namespace)
         native = await self._pods.native_group(nominee.pod, namespace)
         preemptor = reading.preemptor_of(nominee.pod, facts, native=native)
-        return Suspect(nominee.uid, preemptor, facts.namespace.is_sensitive)
+        guest = preemptor.guest
+        # One of a group preempts by its group's priority.
+        guest = replace(guest, priority=native_group.priority_of(guest.priority, native))
+        return Suspect(nominee.uid, replace(preemptor, guest=guest), facts.namespace.is_sensitive, underway)
 
     async def _scene(self, case: Case, tenant: Tenant) -> Scene:
         if self._stage is not None and not self._stage.is_behind:
-            return self._stage.scene()
+            # What the extender expects since it chose this very pod must not refuse it: its gang is not going before it is marked.
+            return self._stage.scene_as_seen()
         # Whose node it is matters to services only.
         node = await self._pods.node(tenant.node) if tenant.is_service else None
         rooms = {} if node is None else {tenant.node: reading.room_of(node)}
@@ -83,7 +116,7 @@ class Judge:
     async def _is_busy(self, suspect: Suspect, node: str) -> bool:
         if await self._may_wait(suspect, node):
             return True
-        victims = [(seen(victim), victim.node) for victim in await self._pods.victims()]
+        victims = [(seen(victim), victim.node) for victim in await suspect.underway.victims()]
         return guarding.is_busy(suspect.uid, node, victims)
 
     async def _may_wait(self, suspect: Suspect, node: str) -> bool:
@@ -94,7 +127,7 @@ class Judge:
         if stage is None or preemptor is None or preemptor.group is None or preemptor.depends_on_pods:
             return False
         alone = replace(preemptor, rest=())
-        found = await asyncio.to_thread(choosing.decide, alone, stage.scene(), [node])
+        found = await asyncio.to_thread(choosing.decide, alone, stage.scene_as_seen(), [node])
         if found.ground is Ground.UNFINISHED:
             return preemptor.nominated_node != node
         return Obstacle.WILL_HAVE_ROOM in found.obstacles.values()

@@ -1,10 +1,11 @@
 """The mark that follows from a ruling: on the pod that was asked for, and on the others that its preemptor takes with it."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import datetime
 
 from reprieve_policy import guarding
+from reprieve_policy.choosing.scene import GroupKey
 from reprieve_policy.guarding import Door
 from reprieve_runtime.api import ApiError
 from reprieve_webhooks.extender.choices import Choice, Named
@@ -35,23 +36,29 @@ class Marker:
         # At the version that was judged: an operator that has begun meanwhile must not have its phase overwritten.
         return await self._pods.mark(named, changes, metadata.resourceVersion)
 
-    async def mark_fellows(self, victim_uid: str, chosen: Choice, suspect: Suspect) -> None:
-        """Mark the others that were chosen for the same preemptor, each ruled on as if it were asked for itself."""
+    async def mark_fellows(self, marked: Case, chosen: Choice, suspect: Suspect) -> None:
+        """Mark the others that were chosen for the same preemptor, each ruled on as if it were asked for itself.
+
+        Of a gang that goes as a whole one is enough: the operator takes the rest.
+        """
+        gangs = {marked.gang}
         for fellow in chosen.victims:
-            if fellow.uid == victim_uid:
+            if fellow.uid == marked.victim.uid:
                 continue
             try:
-                await self._mark_fellow(fellow, suspect)
+                gangs.add(await self._mark_fellow(fellow, suspect, gangs))
             except ApiError as error:
                 # It is found out when the scheduler comes to it.
                 extra = {"pod": f"{fellow.namespace}/{fellow.name}", "error": str(error)}
                 _LOG.info("fellow victim not marked", extra=extra)
 
-    async def _mark_fellow(self, fellow: Named, suspect: Suspect) -> None:
+    async def _mark_fellow(self, fellow: Named, suspect: Suspect, gangs: Container[GroupKey | None]) -> GroupKey | None:
+        """Mark a pod, unless its gang is one of these; return the gang that is marked by that."""
         victim = await self._pods.find(fellow.namespace, fellow.name)
         if victim is None or victim.uid != fellow.uid:
-            return
+            return None
         case = await self._cases.of(victim, fellow.namespace, Door.PREEMPTION)
+        if case.gang is not None and case.gang in gangs:
+            return None
         ruling = await self._judge.rule_for(case, suspect)
-        if ruling.marks:
-            await self.mark(case, suspect)
+        return case.gang if ruling.marks and await self.mark(case, suspect) else None

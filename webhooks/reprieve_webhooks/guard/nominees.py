@@ -22,7 +22,7 @@ _LONGEST_SILENCE_SECONDS = 150.0
 _BARRED_RETRY_SECONDS = 10.0
 _FRESH_SECONDS = 1.0
 """Asynchronous preemption nominates milliseconds before the deletion, or after. Synchronous too, where the pod before preempted on
-the same node: so it is only probable."""
+the same node: it tells for whom a victim goes, and not at what pace, unless the victim was chosen for that very pod."""
 _VAIN = 3
 """Times in a row that nothing came, and nobody was nominated anywhere: each time a scheduling loop may have stood still."""
 
@@ -59,39 +59,52 @@ class Nominees:
         return self.reflector.is_served and self.reflector.age_seconds <= _LONGEST_SILENCE_SECONDS
 
     async def possible(
-        self, node: str, victim_priority: int, is_enough: Callable[[Sequence[Nominee]], bool]
+        self,
+        node: str,
+        victim_priority: int,
+        chosen_for: Collection[str],
+        is_enough: Callable[[Sequence[Nominee]], bool],
     ) -> tuple[Sequence[Nominee], Pace]:
         """Return for whom a victim may go, the most probable first, and how their nomination shows their scheduler's pace.
 
-        Who was nominated a moment ago, or while this is asked, is the one: of the others nobody knows why they are there. Where these
-        are not enough, another is waited for. Raises `ApiError` where nothing can be known.
+        `chosen_for`: the uids of those for whom the extender chose it, before all others the ones. Else it is who is nominated
+        while this is asked, or was a moment ago: of the others nobody knows why they are there. Where these are not enough, another
+        is waited for. Raises `ApiError` where nothing can be known.
         """
         if not self.is_known:
             raise ApiError(0, "NotKnown", "nobody knows now which pods are nominated")
         before = self._possible(node, victim_priority)
         fresh = self._possible(node, victim_priority, since=self.monotonic() - _FRESH_SECONDS)
-        if fresh:
-            return fresh, Pace.PROBABLY_ASYNCHRONOUS
-        if is_enough(before) or self._vain >= _VAIN:
-            return before, Pace.UNKNOWN
-        new = await self._await_others(node, victim_priority, {one.uid for one in before})
+        chosen = _among(before, chosen_for)
+        if chosen:
+            return chosen, Pace.PROBABLY_ASYNCHRONOUS if _among(fresh, chosen_for) else Pace.UNKNOWN
+        # A nomination of a moment ago says nothing where the victim was chosen for another pod, whose own is on its way.
+        known = (not chosen_for and fresh) or before
+        if is_enough(known) or self._vain >= _VAIN:
+            return known, Pace.UNKNOWN
+        new = await self._await_others(node, victim_priority, {one.uid for one in before}, chosen_for)
         self._vain += not new
-        return (new, Pace.ASYNCHRONOUS) if new else (before, Pace.UNKNOWN)
+        return (new, Pace.ASYNCHRONOUS) if new else (known, Pace.UNKNOWN)
 
     def _possible(self, node: str, victim_priority: int, since: float = -math.inf) -> list[Nominee]:
         seen = (one.nominee for one in self.reflector.items.values() if one.since >= since)
         return nominee.possible(seen, node, victim_priority)
 
-    async def _await_others(self, node: str, victim_priority: int, known: Collection[str]) -> list[Nominee]:
+    async def _await_others(
+        self, node: str, victim_priority: int, known: Collection[str], chosen_for: Collection[str]
+    ) -> list[Nominee]:
+        """Return who is nominated meanwhile; of several, those for whom the victim was chosen."""
+        found: list[Nominee] = []
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
                     found = [one for one in self._possible(node, victim_priority) if one.uid not in known]
-                    if found:
-                        return found
+                    chosen = _among(found, chosen_for)
+                    if chosen or (found and not chosen_for):
+                        return chosen or found
                     await self._changed.wait()
         except TimeoutError:
-            return []
+            return found
 
     def _keep(self, pod: Pod) -> Seen:
         self._vain = 0
@@ -107,3 +120,7 @@ class Nominees:
             return before[0].since
         # What the first list has may be of any time.
         return self.monotonic() if self.reflector.is_synced else -math.inf
+
+
+def _among(nominees: Sequence[Nominee], uids: Collection[str]) -> list[Nominee]:
+    return [one for one in nominees if one.uid in uids]
