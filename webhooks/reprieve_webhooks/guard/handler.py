@@ -159,6 +159,7 @@ class Guard:
 
     def _pace(self, case: Case, nominees: Sequence[Nominee]) -> Pace:
         pace = self._paces.of(nominees, said := case.facts.settings.scheduler_preemption)
+        # Who goes on nominates somebody. Without this, the pods of a Job that a synchronous one tries in turn would pass for one that insists.
         is_shown = pace is not Pace.UNKNOWN or said != AUTO or not nominees
         if is_shown or not self._memory.is_insisting(case.victim.uid, nominees[0].uid):
             return pace
