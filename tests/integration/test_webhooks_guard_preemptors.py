@@ -59,12 +59,33 @@ async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_howeve
         assert seconds_of(await here.delete(a_victim(labels=MARKED))) is None
 
 
-async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_shows_nothing_of_its_scheduler(here: Scene) -> None:
-    """It may have been placed there by a synchronous one, which asks for the next pod of the same Job now."""
+async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_is_told_a_short_time(here: Scene) -> None:
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
     await here.nominate("mine", ago=0.9)
-    assert seconds_of(await here.delete(a_victim())) is None
+    assert seconds_of(await here.delete(a_victim())) == 2
     assert "uid-of-mine" in json.dumps(here.stub.patches)
+
+
+async def test_one_that_is_refused_to_whom_was_nominated_a_moment_ago_is_told_the_shortest_time(here: Scene) -> None:
+    await here.nominate("mine", ago=0.9, preemptionPolicy="Never")
+    assert seconds_of(await here.delete(a_victim())) == 2
+
+
+ACCEPTED = {"on its node": (NODE, None), "on another node": ("node-2", 2)}
+
+
+@pytest.mark.parametrize(("node", "seconds"), ACCEPTED.values(), ids=ACCEPTED)
+async def test_a_nomination_that_follows_an_accepted_deletion_shows_nothing(
+    here: Scene, node: str, seconds: int | None
+) -> None:
+    """A synchronous scheduler asks for the next pod of the same Job: it must not wait."""
+    plain = a_fellow("plain", annotations={})
+    plain["spec"] |= {"nodeName": node}
+    assert (await here.delete(plain))["allowed"]
+    await here.nominate("before", ago=0.0)
+    here.seconds += 0.01
+    assert seconds_of(await here.delete(a_victim())) == seconds
+    assert "uid-of-before" in json.dumps(here.stub.patches)
 
 
 @pytest.mark.parametrize("spec", [{}, {"preemptionPolicy": "Never"}], ids=["put off", "refused"])
@@ -74,13 +95,6 @@ async def test_one_that_was_nominated_a_moment_ago_and_chosen_for_is_told_the_sh
     await here.nominate("mine", ago=0.9, **spec)
     here.chosen.choose("mine", "train")
     assert seconds_of(await here.delete(a_victim())) == 2
-
-
-async def test_whoever_is_nominated_while_it_is_asked_goes_before_one_of_a_moment_ago(here: Scene) -> None:
-    await here.nominate("before", ago=0.1, preemptionPolicy="Never")
-    response = await here.delete_and_nominate(a_victim(), "mine")
-    assert "asked to save" in response["status"]["message"]
-    assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
 CHOSEN_FOR = {"was nominated long ago": 60.0, "a moment ago": 0.1}

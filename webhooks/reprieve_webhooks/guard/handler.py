@@ -145,6 +145,8 @@ class Guard:
         kind, outcome = request.kind.kind, _outcome(ruling)
         if ruling.violation is None:
             self._memory.forget(case.victim.uid)
+            if case.door is Door.PREEMPTION:
+                self.nominees.accepted(case.victim.node)
             warnings = [ruling.warning] if ruling.warning else ()
             return Answer(answer.build_allowed(request.uid, warnings), kind, outcome)
         if request.is_dry_run and case.door is Door.EVICTION:

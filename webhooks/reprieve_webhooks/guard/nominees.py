@@ -22,7 +22,9 @@ _LONGEST_SILENCE_SECONDS = 150.0
 _BARRED_RETRY_SECONDS = 10.0
 _FRESH_SECONDS = 1.0
 """Asynchronous preemption nominates milliseconds before the deletion, or after. Synchronous too, where the pod before preempted on
-the same node: it tells for whom a victim goes, and not at what pace, unless the victim was chosen for that very pod."""
+the same node: so it is only probable, and not even that where a deletion on the node was accepted just before it."""
+_MOST_NODES = 5000
+"""Where deletions were accepted lately; the oldest go first where there are more."""
 _VAIN = 3
 """Times in a row that nothing came, and nobody was nominated anywhere: each time a scheduling loop may have stood still."""
 
@@ -42,6 +44,7 @@ class Nominees:
         self.monotonic = monotonic
         self._changed = asyncio.Event()
         self._vain = 0
+        self._accepted: dict[str, float] = {}
         self.reflector: Reflector[Pod, Seen] = Reflector(
             api,
             object_path("pods"),
@@ -57,6 +60,13 @@ class Nominees:
     def is_known(self) -> bool:
         """True where it is known who is nominated: listed, and heard of lately."""
         return self.reflector.is_served and self.reflector.age_seconds <= _LONGEST_SILENCE_SECONDS
+
+    def accepted(self, node: str) -> None:
+        """Take note that a scheduler may delete a pod of this node."""
+        self._accepted.pop(node, None)
+        self._accepted[node] = self.monotonic()
+        if len(self._accepted) > _MOST_NODES:
+            del self._accepted[next(iter(self._accepted))]
 
     async def possible(
         self,
@@ -79,7 +89,10 @@ class Nominees:
         if chosen:
             return chosen, Pace.PROBABLY_ASYNCHRONOUS if _among(fresh, chosen_for) else Pace.UNKNOWN
         # A nomination of a moment ago says nothing where the victim was chosen for another pod, whose own is on its way.
-        known = (not chosen_for and fresh) or before
+        probable = [] if chosen_for else fresh
+        if probable and not self._follows_accepted(node):
+            return probable, Pace.PROBABLY_ASYNCHRONOUS
+        known = probable or before
         if is_enough(known) or self._vain >= _VAIN:
             return known, Pace.UNKNOWN
         new = await self._await_others(node, victim_priority, {one.uid for one in before}, chosen_for)
@@ -89,6 +102,13 @@ class Nominees:
     def _possible(self, node: str, victim_priority: int, since: float = -math.inf) -> list[Nominee]:
         seen = (one.nominee for one in self.reflector.items.values() if one.since >= since)
         return nominee.possible(seen, node, victim_priority)
+
+    def _follows_accepted(self, node: str) -> bool:
+        """True where a deletion on the node was accepted so lately that a nomination of a moment ago may be what followed it.
+
+        Without this, a synchronous scheduler that has placed a pod there would be told to wait with the next pod's victim.
+        """
+        return self.monotonic() - self._accepted.get(node, -math.inf) <= 2 * _FRESH_SECONDS
 
     async def _await_others(
         self, node: str, victim_priority: int, known: Collection[str], chosen_for: Collection[str]
