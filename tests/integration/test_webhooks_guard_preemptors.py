@@ -71,18 +71,22 @@ async def test_one_that_is_refused_to_whom_was_nominated_a_moment_ago_is_told_th
     assert seconds_of(await here.delete(a_victim())) == 2
 
 
-ACCEPTED = {"on its node": (NODE, None), "on another node": ("node-2", 2)}
+ACCEPTED = {
+    "on its node": (NODE, 0.0, None),
+    "on another node": ("node-2", 0.0, 2),
+    "after it": (NODE, 0.1, 2),
+}
 
 
-@pytest.mark.parametrize(("node", "seconds"), ACCEPTED.values(), ids=ACCEPTED)
+@pytest.mark.parametrize(("node", "ago", "seconds"), ACCEPTED.values(), ids=ACCEPTED)
 async def test_a_nomination_that_follows_an_accepted_deletion_shows_nothing(
-    here: Scene, node: str, seconds: int | None
+    here: Scene, node: str, ago: float, seconds: int | None
 ) -> None:
     """A synchronous scheduler asks for the next pod of the same Job: it must not wait."""
     plain = a_fellow("plain", annotations={})
     plain["spec"] |= {"nodeName": node}
     assert (await here.delete(plain))["allowed"]
-    await here.nominate("before", ago=0.0)
+    await here.nominate("before", ago=ago)
     here.seconds += 0.01
     assert seconds_of(await here.delete(a_victim())) == seconds
     assert "uid-of-before" in json.dumps(here.stub.patches)

@@ -90,7 +90,7 @@ class Nominees:
             return chosen, Pace.PROBABLY_ASYNCHRONOUS if _among(fresh, chosen_for) else Pace.UNKNOWN
         # A nomination of a moment ago says nothing where the victim was chosen for another pod, whose own is on its way.
         probable = [] if chosen_for else fresh
-        if probable and not self._follows_accepted(node):
+        if probable and not self._follow_accepted(node, probable):
             return probable, Pace.PROBABLY_ASYNCHRONOUS
         known = probable or before
         if is_enough(known) or self._vain >= _VAIN:
@@ -103,12 +103,16 @@ class Nominees:
         seen = (one.nominee for one in self.reflector.items.values() if one.since >= since)
         return nominee.possible(seen, node, victim_priority)
 
-    def _follows_accepted(self, node: str) -> bool:
-        """True where a deletion on the node was accepted so lately that a nomination of a moment ago may be what followed it.
+    def _follow_accepted(self, node: str, nominees: Sequence[Nominee]) -> bool:
+        """True where one of these nominations came so soon after a deletion on the node was accepted that it may be its end.
 
         Without this, a synchronous scheduler that has placed a pod there would be told to wait with the next pod's victim.
         """
-        return self.monotonic() - self._accepted.get(node, -math.inf) <= 2 * _FRESH_SECONDS
+        accepted = self._accepted.get(node, -math.inf)
+        if self.monotonic() - accepted > 2 * _FRESH_SECONDS:
+            return False
+        seen = self.reflector.items.values()
+        return bool(_among([one.nominee for one in seen if one.since >= accepted], {one.uid for one in nominees}))
 
     async def _await_others(
         self, node: str, victim_priority: int, known: Collection[str], chosen_for: Collection[str]
