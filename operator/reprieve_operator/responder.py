@@ -142,7 +142,8 @@ class Responder:
         pod = self._keepers.pod(asked.pod.uid)
         if pod is None and asked.turn is Turn.OURS:
             pod = await self._effects.read(namespace, asked.pod.name, asked.pod.uid)
-        step = responder.decide(asked, None if pod is None else _see(pod), self._clock.now())
+        seen = None if pod is None else _see(pod)
+        step = responder.decide(asked, seen, self._policy.current, self._clock.now())
         if pod is not None and step.marks:
             await self._effects.request_eviction(pod.metadata, mark.render_request(asked.uid, asked.requesters))
         if pod is not None and step.stands_down:

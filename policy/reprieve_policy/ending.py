@@ -4,9 +4,10 @@ When it may go is `life`'s; what was chosen is performed by the operator. All wa
 ceiling (the setting `ceiling`, after it was requested): then it is a DELETE, whatever stands in the way. It is one at once
 on a lost node: no budget counts a pod there as healthy, and the node may return while somebody is waited for.
 
-With one exception. A victim that was asked for through the Eviction API is evicted, for as long as that takes: whoever may evict a
-pod may not thereby delete it. Without this, a drain would end what a PodDisruptionBudget holds, after a little notice. Nor does that
-keep it from anybody: after its ceiling it is a pod like any other to whoever preempts it.
+With one exception. A victim that was asked for through the Eviction API, or by an EvictionRequest, is evicted, for as long as that
+takes: whoever may evict a pod, or ask for that, may not thereby delete it. Without this, a drain would end what a
+PodDisruptionBudget holds, after a little notice. Nor does that keep it from anybody: after its ceiling it is a pod like any other to
+whoever preempts it.
 """
 
 from collections.abc import Callable

@@ -72,7 +72,8 @@ class Source(StrEnum):
     LABEL = "label"
     KOORDINATOR = "koordinator"
     EVICTION_REQUEST = "eviction-request"
-    """A native Eviction (`native_eviction`), of which Reprieve is a responder: a drain-like request."""
+    """A native Eviction (`native_eviction`), of which Reprieve is a responder: a drain-like request, which as a drain's evicts and
+    never deletes."""
     GANG = "gang"
     """Another pod of its gang was asked to go, and they go as a whole."""
 
@@ -151,7 +152,7 @@ class Eviction:
     request_uid: str = ""
     """Of the native Eviction that asked; empty where none did."""
     must_evict: bool = False
-    """Asked for through the Eviction API: it is ended by an eviction and nothing else, whatever the policy says."""
+    """Asked for through the Eviction API, or by an EvictionRequest: it is ended by an eviction and nothing else."""
 
 
 def render(eviction: Eviction) -> str:

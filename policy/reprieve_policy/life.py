@@ -70,7 +70,7 @@ class _Context:
 
 
 def begin(found: mark.Mark, source: Source, pod_uid: str, now: datetime, *, must_evict: bool = False) -> Eviction:
-    """Return the state of a pod that was just marked.
+    """Return the state of a pod that was just marked; `must_evict`: it was asked for by an eviction, as a native one ever does.
 
     The id holds milliseconds: with whole seconds, a mark that is set again within the second in which the one before was
     taken back would be the same eviction to the workload, which had been told that it is off.
@@ -84,7 +84,7 @@ def begin(found: mark.Mark, source: Source, pod_uid: str, now: datetime, *, must
         reason=found.reason,
         mark_grace_seconds=found.grace_seconds,
         request_uid=found.request_uid,
-        must_evict=must_evict,
+        must_evict=must_evict or source is Source.EVICTION_REQUEST,
     )
 
 

@@ -1,7 +1,8 @@
 """How Reprieve answers a native Eviction: what it does to the pod, and what it writes into the Eviction's status.
 
-A drain-like request: it is given notice, and never refused (`Source.EVICTION_REQUEST`). All is decided from the Eviction and
-from what the pod carries, so that it makes no difference how often it is asked, or which operator asks.
+A drain-like request: it is given notice, never refused (`Source.EVICTION_REQUEST`), and ends by the Eviction API, as it would by
+Kubernetes' own responder (`imperative-eviction.k8s.io/evictor`). All is decided from the Eviction and from what the pod carries,
+so that it makes no difference how often it is asked, or which operator asks.
 
 The API server takes a heartbeat near its own time only, and gives the next responder its turn after 20 minutes without one.
 It asks that they come no more often than every 20 seconds.
@@ -11,14 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from . import ending
 from .eviction import TIMED, Eviction, Phase
 from .life_table import TERMINAL
 from .native_eviction import Asked, Said, Turn
+from .settings import PolicySettings
 
 LEAST_BEAT = timedelta(seconds=20)
 """News are held back for so long after a heartbeat; the end is not."""
 LONGEST_BEAT = timedelta(seconds=300)
 """A quarter of what the API server allows: three may fail."""
+PATIENCE = timedelta(seconds=60)
+"""Beyond the ceiling, for the eviction itself of one that saved until then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,7 @@ _ENDINGS = {
     "ended": "the pod has ended",
     "unnamed": "the pod does not name this responder: left to the next one",
     "cancelled": "the soft eviction was taken back: left to the next one",
+    "held": "the pod could not be evicted yet, see its Events: left to the next one",
 }
 _NEWS: Mapping[Phase, str] = {
     Phase.REQUESTED: "the workload is about to be asked to save its work",
@@ -78,15 +84,15 @@ _NEWS: Mapping[Phase, str] = {
 }
 
 
-def decide(asked: Asked, seen: Seen | None, now: datetime) -> Step:
+def decide(asked: Asked, seen: Seen | None, settings: PolicySettings, now: datetime) -> Step:
     """Return what an Eviction and its pod lead to; `seen` is `None` where the pod is gone."""
     if asked.turn is Turn.CANCELLED:
         return Step(stands_down=seen is not None and seen.mark == asked.uid)
     if asked.turn is Turn.NOT_OURS:
         return NOTHING
-    ending = _ending(asked, seen)
-    if ending is not None or seen is None:
-        return Step(report=_completion(asked.said, _ENDINGS[ending or "gone"], now))
+    last = _last_word(asked, seen, settings, now)
+    if last is not None or seen is None:
+        return Step(report=_completion(asked.said, _ENDINGS[last or "gone"], now))
     is_under_way = seen.is_asked or _is_alive(seen.state)
     state = seen.state if _is_alive(seen.state) else None
     return Step(marks=not is_under_way, report=_news(asked.said, state, seen.leaves_at, now))
@@ -97,20 +103,29 @@ def is_abandoned(mark: str, known: frozenset[str]) -> bool:
     return bool(mark) and mark not in known
 
 
-def _ending(asked: Asked, seen: Seen | None) -> str | None:
+def _last_word(asked: Asked, seen: Seen | None, settings: PolicySettings, now: datetime) -> str | None:
     if seen is None:
         return "gone"
-    endings = (
+    words = (
         (seen.has_ended, "ended"),
         (not seen.names_us, "unnamed"),
         # By somebody who has the right to: whoever wants the pod gone all the same has other responders.
         (seen.state is not None and _was_cancelled(seen.state, asked.uid), "cancelled"),
+        # Without this, a controller that could make room for its budget would never have its turn.
+        (seen.state is not None and seen.leaves_at is None and _is_held(seen.state, settings, now), "held"),
     )
-    return next((ending for is_so, ending in endings if is_so), None)
+    return next((word for is_so, word in words if is_so), None)
 
 
 def _was_cancelled(state: Eviction, uid: str) -> bool:
     return state.phase is Phase.CANCELLED and state.request_uid == uid
+
+
+def _is_held(state: Eviction, settings: PolicySettings, now: datetime) -> bool:
+    """True for one that was to be gone by now: where it is only evicted, a budget may hold it for ever."""
+    return (
+        state.phase is Phase.TERMINATING and state.must_evict and now >= ending.ceiling_of(state, settings) + PATIENCE
+    )
 
 
 def _is_alive(state: Eviction | None) -> bool:

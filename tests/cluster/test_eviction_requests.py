@@ -27,6 +27,7 @@ GATES, SERVED = "EvictionRequestAPI=true,GenericWorkload=true", "api/all=true"
 OURS = {"name": NAME, "priority": PRIORITY}
 POLLS = {keys.CHECKPOINT_HINT: "annotation:", keys.CHECKPOINT_TIMEOUT: "60s"}
 MOST_WRITES = 5
+EVICTED = "create eviction"
 OVER = ("the pod is gone", "the pod has ended")
 """Whichever is seen first: its containers end before its object does."""
 
@@ -100,6 +101,22 @@ def world() -> Iterator[World]:
         finally:
             programs.stop(WEBHOOKS)
             cluster.stop_programs()
+
+
+def budget(world: World, at_least: int) -> None:
+    """Allow the pods of the app `db` to become no fewer, and wait until somebody has counted them."""
+    spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": "db"}}}
+    metadata = {"name": "db", "namespace": NAMESPACE}
+    found = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    world.cluster.kubectl.read("apply", "-f", "-", stdin=json.dumps(found))
+
+    def is_counted() -> bool:
+        seen = world.cluster.kubectl.get("pdb", "db", "-n", NAMESPACE)
+        status = seen.get("status", {})
+        is_seen = status.get("observedGeneration") == seen["metadata"]["generation"]
+        return is_seen and status.get("currentHealthy", 0) > 0
+
+    wait_for("the budget is counted", is_counted, 60)
 
 
 def refused(cluster: OwnCluster) -> Done:
@@ -202,8 +219,27 @@ def test_an_operator_that_is_killed_is_carried_on_by_the_next(world: World) -> N
     world.cluster.wait_gone(NAMESPACE, "carried-on", 40)
     assert world.wait_said("carried-on", "completionTime")["message"] in OVER
     writes = [entry.what for entry in world.cluster.audit(NAMESPACE, "carried-on") if entry.status < 300]
-    assert writes.count("delete") == 1
+    assert (writes.count(EVICTED), writes.count("delete")) == (1, 0)
     assert len(writes) <= MOST_WRITES
+
+
+def test_what_a_budget_holds_is_not_deleted(world: World) -> None:
+    """Whoever may only ask for an eviction gets no more than one."""
+    victim = world.victim("held", labels={"app": "db"})
+    budget(world, at_least=1)
+    world.controller.ask(victim)
+    world.save(world.cluster.wait_phase(NAMESPACE, "held", "hinted"))
+    wait_for("Event", lambda: "WaitingForBudget" in world.cluster.event_reasons(NAMESPACE, "held"), 40)
+    kept = world.cluster.pod(NAMESPACE, "held")
+    assert kept is not None
+    assert "deletionTimestamp" not in kept["metadata"]
+    assert "completionTime" not in world.said("held")
+    budget(world, at_least=0)
+    world.cluster.wait_gone(NAMESPACE, "held", 60)
+    world.wait_said("held", "completionTime")
+    writes = world.cluster.audit(NAMESPACE, "held")
+    assert {entry.status for entry in writes if entry.what == EVICTED} == {201, 429}
+    assert "delete" not in {entry.what for entry in writes}
 
 
 def test_it_is_no_preemption_so_nothing_protects_a_pod_against_it(world: World) -> None:

@@ -13,7 +13,7 @@ from reprieve_operator.dialogue import Knowledge
 from reprieve_operator.line import Heard
 from reprieve_operator.pods import Pod
 from reprieve_operator.targets import HttpTarget
-from reprieve_policy import eviction, keys
+from reprieve_policy import eviction, keys, mark
 from reprieve_policy.checkpoint import FileHint, GrpcHint, HttpHint, SignalHint
 from reprieve_policy.eviction import Checkpoint, Device, Eviction, Outcome, Phase, Price, Source
 from reprieve_policy.life_table import TABLE
@@ -221,6 +221,14 @@ def test_an_eviction_begins_where_somebody_asks(label: str, annotations: dict[st
     begun = observe.begin(marked, NOW)
     assert (begun and begun.source) == want
     assert (begun is not None and begun.must_evict) is (label == "evict")
+
+
+def test_what_a_native_eviction_asks_for_ends_as_an_eviction_unless_somebody_insists() -> None:
+    asked = {keys.EVICTION_REQUEST: mark.render_request("uid", ["acme.io/drainer"])}
+    for label, want in (("marked", True), ("evict", True), ("requested", False)):
+        begun = observe.begin(pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": asked}), NOW)
+        assert begun is not None
+        assert (begun.request_uid, begun.must_evict) == ("uid", want)
 
 
 def test_what_was_saved_before_an_eviction_that_was_taken_back_is_not_lost_with_the_next() -> None:

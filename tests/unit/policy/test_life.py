@@ -466,6 +466,13 @@ def test_an_eviction_of_one_that_a_scheduler_was_refused_waits_and_changes_nothi
     assert (later.phase, later.source, later.must_evict) == (Phase.HINTED, Source.KOORDINATOR, False)
 
 
+def test_what_an_eviction_request_asks_for_is_evicted_and_what_a_person_or_a_scheduler_asks_for_need_not_be() -> None:
+    """Whoever may only write an EvictionRequest may not thereby delete what a budget holds."""
+    assert [source for source in Source if life.begin(Mark(), source, "uid", NOW).must_evict] == [
+        Source.EVICTION_REQUEST
+    ]
+
+
 def test_what_goes_with_one_that_is_to_be_evicted_is_evicted() -> None:
     origin = replace(an_eviction().build(), must_evict=True)
     assert life.join(origin, "second", after(7)).must_evict
