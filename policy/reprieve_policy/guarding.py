@@ -70,8 +70,17 @@ class Seeker:
     """Why the preemptor may not have this pod; `None` also where nobody knows who it is."""
     is_busy: bool = False
     """Its victims on another node are not gone yet."""
+    is_exempt: bool = False
+    """The preemptor is Kubernetes' own, or of an exempt Namespace: what a node or a cluster needs waits for notice, and no longer."""
+    is_held: bool = False
+    """A PodDisruptionBudget allows no eviction of the pod now (`disruption_budget`)."""
     unheeded_seconds: float = 0.0
     """How long the pod has been seen with a mark that nobody took up."""
+
+    @property
+    def insists(self) -> bool:
+        """True where the pod gets notice and goes, whatever protects it against preemption."""
+        return self.door is Door.EVICTION or self.is_exempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +110,10 @@ def decide(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Rulin
     if sought.is_leaving or facts.namespace.enforcement == OFF or not facts.operator_is_there:
         return ALLOWED
     ruling = _of_one_that_goes(sought, seeker, facts, now)
-    if ruling is None and seeker.door is Door.PREEMPTION:
+    if ruling is None and not seeker.insists:
         ruling = _of_one_that_is_protected(sought, seeker, facts, now)
     if ruling is None:
-        ruling = _of_one_that_is_asked(sought, seeker.door, facts, now)
+        ruling = _of_one_that_is_asked(sought, seeker, facts, now)
     if facts.namespace.enforcement == WARN and ruling.violation is not None:
         return Ruling(warning=str(ruling.violation))
     return ruling
@@ -140,10 +149,13 @@ def passes_for_gone(ruling: Ruling, door: Door, *, is_asynchronous: bool, is_fol
     return door is Door.PREEMPTION and is_asynchronous and ruling.is_put_off and is_followed
 
 
-def changes_for(door: Door, preemptor_uid: str, now: datetime, *, is_for_sensitive: bool = False) -> tuple[Change, ...]:
+def changes_for(
+    door: Door, preemptor_uid: str, now: datetime, *, is_exempt: bool = False, is_for_sensitive: bool = False
+) -> tuple[Change, ...]:
     """Return the mark: a scheduler's is Koordinator's, so that it is read as a preemption; a drain's is ours, and honoured.
 
-    A drain's says that it is an eviction, so that it ends as one.
+    A drain's says that it is an eviction, so that it ends as one. Beside a scheduler's for Kubernetes' own (`is_exempt`) our label
+    asks by itself: without this, the operator would let a pod stay that nobody may preempt.
 
     Of the preemptor it says the uid and no more: its name is another tenant's. It says so twice: whoever may delete the pod may
     write such a mark, but not the preemptor's annotation. Where nobody knows the preemptor, that says so: empty. Without this,
@@ -154,7 +166,7 @@ def changes_for(door: Door, preemptor_uid: str, now: datetime, *, is_for_sensiti
     reason = f"{_REASON} {preemptor_uid}".strip() + (", which is sensitive" if is_for_sensitive else "")
     asked = mark.Mark(initiator=_INITIATOR, reason=reason, requested_at=now)
     return (
-        Change("labels", keys.SOFT_EVICTION, mark.MARKED),
+        Change("labels", keys.SOFT_EVICTION, mark.REQUESTED if is_exempt else mark.MARKED),
         Change("annotations", keys.KOORDINATOR_SOFT_EVICTION, mark.render(asked)),
         Change("annotations", keys.PREEMPTOR, preemptor_uid),
     )
@@ -179,14 +191,15 @@ def _goes_for(preemptor_uid: str, sought: Sought) -> bool:
 def _of_one_that_goes(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling | None:
     """Rule on a pod that was asked to go before."""
     state = sought.state
-    if state is None or state.phase in TERMINAL:
+    if state is None or state.phase in TERMINAL or (state.phase is Phase.REPRIEVED and seeker.is_exempt):
         if not sought.is_asked:
             return None
         return ALLOWED if seeker.unheeded_seconds >= SLACK_SECONDS else _put_off("it has been asked to go", None)
     ceiling = ending.ceiling_of(state, facts.settings)
     if ending.is_held(state) and seeker.door is Door.PREEMPTION and now >= ceiling:
         # It was told, and stays while a budget holds its eviction. Without this, what protects it would have ended with that.
-        return _of_one_that_is_protected(sought, seeker, facts, now) or ALLOWED
+        protected = None if seeker.insists else _of_one_that_is_protected(sought, seeker, facts, now)
+        return protected or ALLOWED
     if now >= ceiling + timedelta(seconds=SLACK_SECONDS):
         return ALLOWED
     return _of_one_under_way(state, seeker.door)
@@ -221,13 +234,15 @@ def _of_one_that_is_protected(sought: Sought, seeker: Seeker, facts: Facts, now:
     return None
 
 
-def _of_one_that_is_asked(sought: Sought, door: Door, facts: Facts, now: datetime) -> Ruling:
+def _of_one_that_is_asked(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling:
     """Rule on a pod that nothing protects: one that wants notice gets it, and so does a gang of which a scheduler takes a part."""
     plan = checkpoint.read_leniently(sought.view.annotations, facts.settings)
     if not plan.waits or not sought.has_started:
         # Without this, the rest of its gang would run on, and come to nothing.
-        is_torn = sought.goes_whole and door is Door.PREEMPTION
+        is_torn = sought.goes_whole and seeker.door is Door.PREEMPTION
         return replace(_put_off("all of its gang is asked to go first", None), marks=True) if is_torn else ALLOWED
+    if seeker.is_held:
+        return _refused(_HELD, None)
     until = now + timedelta(seconds=min(plan.timeout_seconds, facts.settings.ceiling_seconds))
     return replace(_put_off("it is asked to save a checkpoint first", until), marks=True)
 
@@ -272,3 +287,7 @@ _PATHS = {
 _BUSY = Violation(
     annotation_path("", keys.EVICTION), Kind.FORBIDDEN, None, "the preemptor's victims on another node are not gone yet"
 )
+_HELD = Violation(
+    label_path("", keys.SOFT_EVICTION), Kind.FORBIDDEN, None, "its PodDisruptionBudget allows no eviction now"
+)
+"""What the API server would say itself, later. Without this, a budget that allows one by then would let the pod go without notice."""

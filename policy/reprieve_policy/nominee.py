@@ -8,6 +8,7 @@ appears while a deletion is being reviewed tells one from the other, too. One th
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from .choosing import reading
 from .choosing.objects import Pod
 
 
@@ -31,6 +32,11 @@ class Nominee:
     def is_grouped(self) -> bool:
         """True for one of a native PodGroup, by whose priority it preempts (`native_group`)."""
         return self.pod.spec.schedulingGroup is not None
+
+    @property
+    def is_exempt(self) -> bool:
+        """True for one of Kubernetes' own, or of an exempt Namespace."""
+        return reading.is_exempt(self.pod, self.priority)
 
     @property
     def node(self) -> str:

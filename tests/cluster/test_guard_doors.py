@@ -67,6 +67,22 @@ def test_a_victim_that_its_preemptor_may_not_have_is_refused_and_never_marked(
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
 
 
+def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: Guarded) -> None:
+    with ours.namespace("critical") as team:
+        kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
+        ours.create(team, a_pod("kept", slots=2, priority_class=LOW, node="kwok-0", labels=kept, annotations=HINT))
+        ours.running(team, "kept")
+        ours.create(team, a_pod("preemptor", slots=1, priority_class="system-node-critical", node="kwok-0"))
+        told = ours.in_phase(team, "kept", "hinted", "checkpointing")
+        state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
+        assert (state.get("source", "label"), state["cause"]) == ("label", "request")
+        assert state["reason"].startswith("preempted by pod ")
+        ours.save(team, "kept")
+        ours.running(team, "preemptor")
+        assert ours.pod(team, "kept") is None
+        assert {call.code for call in ours.calls(team)} <= {429, 404}
+
+
 def test_a_preemptor_gets_no_second_set_while_its_first_is_unfinished(ours: Guarded) -> None:
     with ours.namespace("second") as team:
         for node in ("kwok-0", "kwok-1"):
@@ -148,7 +164,7 @@ def test_a_drain_that_only_tries_marks_nobody_and_ends(ours: Guarded) -> None:
 
 @pytest.fixture
 def low_ceiling(ours: Guarded) -> Iterator[None]:
-    ours.set_policy(ceiling="10s", checkpointTimeout="5s", maxDeferral="5s", nearCompletion="5s")
+    ours.set_policy(ceiling="15s", checkpointTimeout="12s", maxDeferral="5s", nearCompletion="5s")
     yield
     ours.set_policy(ceiling="60s", checkpointTimeout="30s", maxDeferral="30s", nearCompletion="30s")
 
@@ -161,10 +177,12 @@ def test_a_drain_does_not_end_what_a_budget_holds(ours: Guarded) -> None:
         )
         ours.running(team, "held")
         uid = metadata(ours, team, "held")["uid"]
-        budget(ours, team, at_least=1)
+        budget(ours, team, at_least=0)
         try:
             with ThreadPoolExecutor() as threads:
                 drain = threads.submit(drained, ours, team, "--timeout=30s")
+                ours.in_phase(team, "held", "hinted", "checkpointing")
+                budget(ours, team, at_least=1)
                 ours.save(team, "held")
                 done = drain.result(timeout=60)
         finally:
@@ -183,6 +201,32 @@ def test_a_drain_does_not_end_what_a_budget_holds(ours: Guarded) -> None:
         budget(ours, team, at_least=0)
         ours.gone(team, "held")
         assert ours.calls(team, OPERATORS) == []
+
+
+def test_while_a_budget_allows_none_a_drain_waits_and_nobody_is_told(ours: Guarded) -> None:
+    with ours.namespace("unasked") as team:
+        ours.create(
+            team, a_pod("held", slots=1, priority_class=LOW, node="kwok-0", labels={"app": "db"}, annotations=HINT)
+        )
+        ours.running(team, "held")
+        budget(ours, team, at_least=1)
+        try:
+            done = drained(ours, team, "--timeout=8s")
+        finally:
+            ours.kubectl.read("uncordon", "kwok-0")
+        assert done.returncode != 0
+        assert "its PodDisruptionBudget allows no eviction now" in done.stderr
+        made, *evictions = [call.code for call in ours.calls(team, ADMIN, "create")]
+        assert (made, set(evictions)) == (201, {429})
+        kept = metadata(ours, team, "held")
+        assert not {"reprieve.dev/soft-eviction", "reprieve.dev/checkpoint-request"} & {
+            *kept["labels"],
+            *kept["annotations"],
+        }
+        budget(ours, team, at_least=0)
+        wait_for("it is told", lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"), 30)
+        ours.save(team, "held")
+        ours.gone(team, "held")
 
 
 def test_an_eviction_is_honoured_after_notice_whatever_the_class(ours: Guarded) -> None:

@@ -55,6 +55,7 @@ SAID = {
     "another ground": (sought(HINTING), refused(Ground.QUOTA)),
     "one of its gang is protected": (sought(HINTING), refused(Ground.GANG)),
     "a second set": (sought(HINTING), Seeker(door=Door.PREEMPTION, is_busy=True)),
+    "a budget": (sought(HINTING), Seeker(door=Door.EVICTION, is_held=True)),
 }
 
 

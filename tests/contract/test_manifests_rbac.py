@@ -52,6 +52,7 @@ CALLS = {
         *everywhere("pods", "watch patch"),
         *everywhere("nodes", "get"),
         *everywhere("scheduling.k8s.io/podgroups", "get"),
+        *everywhere("policy/poddisruptionbudgets", "list"),
         *everywhere("reprieve.dev/softevictions", "mark"),
         # reprieve_certs: the CA and its injection.
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),

@@ -1,5 +1,6 @@
-"""What the guard looks up beside the pod: the native group that it names, and its Job."""
+"""What the guard looks up beside the pod: the native group that it names, its Job, and the budgets that select it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Scene]:
         yield found
 
 
+BUDGETS = "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups"
 THEIRS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-b/podgroups"
 GROUPED = {
@@ -92,3 +94,64 @@ async def test_a_jobs_deadline_that_is_moved_counts_as_it_was_seen_first(here: S
         told.append((await here.delete(a_victim(ownerReferences=[owner])))["status"]["message"])
     until_then = f"is let finish, until {began + timedelta(seconds=1200):%H:%M:%SZ}"
     assert [until_then in message for message in told] == [True, True, False, True]
+
+
+def a_budget(allowed: int, **selector: str) -> Any:
+    status = {"disruptionsAllowed": allowed, "observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1}
+    spec = {"selector": {"matchLabels": {"reprieve.dev/preemption-class": "4"} | selector}}
+    return {"metadata": {"name": "db", "namespace": "team-a", "generation": 1}, "spec": spec, "status": status}
+
+
+def ready(**metadata: Any) -> Any:
+    pod = a_victim(**metadata)
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    return pod
+
+
+BY_BUDGET = {
+    "that allows none": ({"db": a_budget(0)}, True),
+    "that allows one": ({"db": a_budget(1)}, False),
+    "of other pods": ({"db": a_budget(0, app="db")}, False),
+    "none": ({}, False),
+    "that is in no form": ({"db": {"spec": {"selector": 7}}}, False),
+}
+
+
+@pytest.mark.parametrize(("budgets", "is_held"), BY_BUDGET.values(), ids=BY_BUDGET)
+async def test_an_eviction_of_one_of_a_budget(tmp_path: Path, budgets: Any, *, is_held: bool) -> None:
+    async with scene(tmp_path, ready()) as here:
+        here.stub.collections[BUDGETS] = budgets
+        response = await here.evict()
+        # Never allowed: the API server, which looks later, may find that the budget allows one, and nobody would have been told.
+        assert response["status"]["code"] == 429
+        assert ("PodDisruptionBudget allows no eviction" in response["status"]["message"]) is is_held
+        assert bool(here.stub.patches) is not is_held
+
+
+async def test_where_the_budgets_cannot_be_read_the_pod_is_told(tmp_path: Path) -> None:
+    async with scene(tmp_path, ready()) as here:
+        here.stub.barred.add(BUDGETS)
+        assert "asked to save a checkpoint first" in (await here.evict())["status"]["message"]
+        assert len(here.stub.patches) == 1
+
+
+async def test_a_drain_that_only_tries_is_told_what_holds_the_pod(tmp_path: Path) -> None:
+    async with scene(tmp_path, ready()) as here:
+        here.stub.collections[BUDGETS] = {"db": a_budget(0)}
+        tried = await here.evict(body={"deleteOptions": {"dryRun": ["All"]}})
+        # The API server refuses it then, by itself.
+        assert tried["allowed"] is True
+        assert "PodDisruptionBudget allows no eviction" in tried["warnings"][0]
+
+
+async def test_of_a_drain_the_budgets_of_a_namespace_are_read_once_and_only_where_somebody_would_be_told(
+    tmp_path: Path,
+) -> None:
+    pods = [ready(name=f"pod-{number}", uid=f"uid-{number}") for number in range(20)]
+    async with scene(tmp_path, *pods, ready(name="plain", annotations={})) as here:
+        assert (await here.evict("plain"))["allowed"]
+        assert here.stub.calls[BUDGETS] == 0
+        here.stub.collections[BUDGETS] = {"db": a_budget(0)}
+        await asyncio.gather(*(here.evict(pod["metadata"]["name"]) for pod in pods))
+        assert here.stub.calls[BUDGETS] == 1
+        assert here.stub.patches == []

@@ -183,20 +183,31 @@ class BudgetSpec:
     """Whom a budget protects."""
 
     selector: Selector | None = None
+    unhealthyPodEvictionPolicy: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetStatus:
-    """What is left of it, and who was evicted already, by name."""
+    """What is left of it, as of which of its generations, and who was evicted already, by name."""
 
     disruptionsAllowed: int = 0
+    observedGeneration: int = 0
+    currentHealthy: int = 0
+    desiredHealthy: int = 0
     disruptedPods: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetMeta(ObjectMeta):
+    """Metadata with the number of times that the spec was changed."""
+
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDisruptionBudget:
     """A budget of disruptions."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    metadata: BudgetMeta = field(default_factory=BudgetMeta)
     spec: BudgetSpec = field(default_factory=BudgetSpec)
     status: BudgetStatus = field(default_factory=BudgetStatus)

@@ -87,7 +87,7 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: NativeGroup | None = None) -
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name or "",
         preemption_class=known.effective_class(view, facts),
-        is_exempt=_priority(pod, facts) > HIGHEST_USER_PRIORITY or pod.metadata.namespace in EXEMPT,
+        is_exempt=is_exempt(pod, _priority(pod, facts)),
         never_preempts=policy == "Never",
         can_preempt=koordinator.can_preempt(view.labels, policy, disable_default_trigger_preemption=no_default),
         quota=_quota(pod, facts),
@@ -100,6 +100,11 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: NativeGroup | None = None) -
         is_gated=bool(pod.spec.schedulingGates),
         depends_on_pods=wishing.depends_on_pods(pod.spec),
     )
+
+
+def is_exempt(pod: Pod, priority: int) -> bool:
+    """True for one that no policy keeps from its victims: Kubernetes' own, or one of an exempt Namespace."""
+    return priority > HIGHEST_USER_PRIORITY or pod.metadata.namespace in EXEMPT
 
 
 def with_gang(preemptor: Preemptor, waiting: Iterable[Preemptor], placed: int) -> Preemptor:

@@ -25,6 +25,8 @@ ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 PREEMPTED = Seeker(door=Door.PREEMPTION)
 EVICTED = Seeker(door=Door.EVICTION)
 TOLERATED = Refusal(choosing.Ground.TOLERATION, "with figures")
+HELD = Seeker(door=Door.EVICTION, is_held=True)
+EXEMPT = Seeker(door=Door.PREEMPTION, is_exempt=True)
 
 
 def in_phase(phase: Phase, *, ago: float = 0, left: float | None = None, **fields: object) -> Eviction:
@@ -143,6 +145,25 @@ CASES = {
     "whoever has marked it": Case(
         state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EVICTED, want="finishes", until=after(100)
     ),
+    # A budget.
+    "for what a budget does not allow now nobody is told": Case(seeker=HELD, want="held"),
+    "one that wants no checkpoint is the API server's to refuse": Case(pod=PLAIN, seeker=HELD),
+    "one that was told before is waited for": Case(state=in_phase(Phase.HINTED, left=9), seeker=HELD, want="waits", until=after(9)),
+    "where it is only warned of the API server decides": Case(
+        seeker=HELD, namespace=NamespacePolicy(enforcement="warn"), want="warned"
+    ),
+    # Kubernetes' own.
+    "what a node needs takes whom nobody may preempt, after notice": Case(
+        pod=HINTING.in_class(10), seeker=EXEMPT, want="told", until=after(600)
+    ),
+    "at once where it wants none": Case(pod=a_pod().in_class(7), seeker=EXEMPT),
+    "with all of its gang": Case(pod=PLAIN, goes_whole=True, seeker=EXEMPT, want="joined"),
+    "one that is almost complete as well": Case(ends_in=120, seeker=EXEMPT, want="told", until=after(600)),
+    "and one that was reprieved": Case(
+        state=in_phase(Phase.REPRIEVED, left=100), seeker=EXEMPT, want="told", until=after(600)
+    ),
+    "and then it waits": Case(state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EXEMPT, want="waits"),
+    "until a minute after the ceiling": Case(state=in_phase(Phase.CHECKPOINTING, ago=1860, left=9), seeker=EXEMPT),
     # The preemptor.
     "one that its preemptor may not have stays": Case(seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"),
     "whatever it is about": Case(
@@ -171,6 +192,7 @@ WORDS = {
     "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:0",
     "priority": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority",
     "quota": "metadata: Forbidden: it uses another quota",
+    "held": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its PodDisruptionBudget allows no eviction now",
     "busy": "metadata.annotations[reprieve.dev/eviction]: Forbidden: the preemptor's victims on another node are not gone",
 }
 
@@ -308,6 +330,15 @@ def test_a_preemption_for_a_sensitive_workload_is_counted_as_one() -> None:
 def test_whoever_goes_for_nobody_knows_whom_goes_for_no_earlier_preemptor_either() -> None:
     _, annotations = marked(guarding.changes_for(Door.PREEMPTION, "", NOW))
     assert annotations[keys.PREEMPTOR] == ""
+
+
+def test_the_mark_for_kubernetes_own_is_honoured_whatever_the_pod_is() -> None:
+    labels, annotations = marked(guarding.changes_for(Door.PREEMPTION, "uid-of-high", NOW, is_exempt=True))
+    assert labels == {keys.SOFT_EVICTION: "requested"}
+    assert annotations[keys.PREEMPTOR] == "uid-of-high"
+    found = mark.read(labels, annotations)
+    assert isinstance(found, mark.Mark)
+    assert found.reason == "preempted by pod uid-of-high"
 
 
 def test_the_mark_of_an_eviction_asks_for_no_more_than_one() -> None:

@@ -40,6 +40,13 @@ def test_one_of_a_group_may_be_it_whatever_its_own_priority() -> None:
     assert inferred(a_grouped("grouped", 0), a_nominee("a", 101)) == "a"
 
 
+def test_kubernetes_own_are_known_by_their_priority_or_their_namespace() -> None:
+    assert a_nominee("critical", 2_000_001_000).is_exempt
+    assert not a_nominee("highest of users", 1_000_000_000).is_exempt
+    assert not a_nominee("none", None).is_exempt
+    assert Nominee(pod=Pod(metadata=ObjectMeta(namespace="kube-system"))).is_exempt
+
+
 def test_whoever_could_not_have_preempted_is_not_suspected() -> None:
     assert inferred() is None
     assert inferred(a_nominee("elsewhere", 200, "there")) is None

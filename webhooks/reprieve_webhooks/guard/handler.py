@@ -103,12 +103,15 @@ class Guard:
     async def _rule(self, case: Case) -> tuple[Ruling, Sequence[Nominee], Suspect | None]:
         """Return the ruling, the pods that the victim may go for, and the one for which it was ruled."""
         ruling = self._judge.rule(case)
-        if case.door is Door.EVICTION or case.victim.is_leaving or not case.facts.operator_is_there:
+        if case.door is Door.EVICTION:
+            return await self._judge.rule_by_budget(case, ruling), (), None
+        if case.victim.is_leaving or not case.facts.operator_is_there:
             return ruling, (), None
         nominees = await self._find_nominees(case, ruling)
-        if not nominees or not (ruling.is_allowed or ruling.marks):
+        suspects = _that_count(ruling, nominees)
+        if not suspects:
             return ruling, nominees, None
-        ruling, suspect = await self._judge.rule_for_any(case, nominees)
+        ruling, suspect = await self._judge.rule_for_any(case, suspects)
         return ruling, sorted(nominees, key=lambda one: suspect is None or one.uid != suspect.uid), suspect
 
     async def _find_nominees(self, case: Case, ruling: Ruling) -> Sequence[Nominee]:
@@ -190,6 +193,13 @@ class Guard:
         by = nominees[0].uid if nominees else ""
         self._memory.refused(uid, node, by=by, was_timed=seconds is not None, is_asked=case.victim.is_asked)
         return seconds
+
+
+def _that_count(ruling: Ruling, nominees: Sequence[Nominee]) -> Sequence[Nominee]:
+    """Return the pods for which another ruling is possible: for Kubernetes' own also of one that nobody may have."""
+    if ruling.is_allowed or ruling.marks:
+        return nominees
+    return () if ruling.is_put_off else [one for one in nominees if one.is_exempt]
 
 
 def _put_off(request: GuardRequest, ruling: Ruling, seconds: int | None) -> Answer:

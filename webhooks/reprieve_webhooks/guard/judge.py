@@ -58,6 +58,12 @@ class Judge:
         """Rule on a pod for whomever it may go."""
         return self._decide(case, Seeker(door=case.door, unheeded_seconds=self._unheeded_seconds(case)))
 
+    async def rule_by_budget(self, case: Case, ruling: Ruling) -> Ruling:
+        """Rule on an eviction: where a budget does not allow it now, nobody is asked to save for it."""
+        if not ruling.marks or not await self._pods.is_held(case.victim, case.namespace):
+            return ruling
+        return self._decide(case, Seeker(door=case.door, is_held=True))
+
     async def rule_for_any(self, case: Case, nominees: Sequence[Nominee]) -> tuple[Ruling, Suspect | None]:
         """Rule on a pod that goes for one of these, nobody knows which: refused only where none of them may have it.
 
@@ -81,9 +87,14 @@ class Judge:
         tenant = reading.tenant_of(case.victim, case.facts, native=case.native, job=case.job, now=self._now())
         # What protects a gang as a whole is known where the extender is.
         refusal = choosing.why_not(suspect.preemptor, tenant, await self._scene(case, tenant))
-        seeker = Seeker(door=case.door, refusal=refusal, unheeded_seconds=self._unheeded_seconds(case))
+        seeker = Seeker(
+            door=case.door,
+            refusal=refusal,
+            is_exempt=suspect.preemptor.is_exempt,
+            unheeded_seconds=self._unheeded_seconds(case),
+        )
         ruling = self._decide(case, seeker)
-        if not ruling.marks or not await self._is_busy(suspect, case.victim.node):
+        if not ruling.marks or seeker.is_exempt or not await self._is_busy(suspect, case.victim.node):
             return ruling
         return self._decide(case, Seeker(door=case.door, is_busy=True))
 

@@ -29,6 +29,7 @@ class Marker:
             case.door,
             suspect.uid if suspect else "",
             self._now(),
+            is_exempt=suspect is not None and suspect.preemptor.is_exempt,
             is_for_sensitive=suspect is not None and suspect.is_sensitive,
         )
         metadata = case.victim.metadata

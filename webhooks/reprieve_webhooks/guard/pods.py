@@ -1,22 +1,24 @@
-"""The guard's calls: the pod that an eviction names, its Job's walltime, its native group, a preemptor's other victims, the mark."""
+"""The guard's calls: the pod that an eviction names, its budgets, its Job, its native group, a preemptor's other victims, the mark."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
-from reprieve_policy import keys, native_group
-from reprieve_policy.choosing.objects import Node, Pod
+from reprieve_policy import disruption_budget, keys, native_group
+from reprieve_policy.choosing.objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.guarding import Door
 from reprieve_policy.native_group import Group, NativeGroup
 from reprieve_policy.objects import controller_of
 from reprieve_policy.verdict import Change
 from reprieve_policy.walltime import Job, Walltime
+from reprieve_runtime import deep
 from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_webhooks.allowance import Bounds, Rate
 from reprieve_webhooks.extender.choices import Named
-from reprieve_webhooks.lookups import Lookups
-from reprieve_webhooks.questions import BOUNDS, BURST_CALLS, CALLS_PER_SECOND
+from reprieve_webhooks.lookups import REMEMBERED_SECONDS, Lookups
+from reprieve_webhooks.questions import BOUNDS, BURST_CALLS, CALLS_PER_SECOND, Questions
 from reprieve_webhooks.walltimes import Walltimes
 
 from .objects import Victim
@@ -31,10 +33,21 @@ _BOUNDS = {
 Without this, one tenant would have everybody's drains refused, or preempted pods deleted without notice."""
 _MOST_VICTIMS = 500
 """Looked at for one preemptor's: there are as many as evictions are under way."""
+_MOST_BUDGETS = 200
+"""Of a namespace; where there are more, nobody knows which of them are about a pod."""
 
 
 class _List(msgspec.Struct, gc=False):
     items: list[Victim] | None = None
+
+
+class _ListMeta(msgspec.Struct, gc=False, rename={"continue_": "continue"}):
+    continue_: str = ""
+
+
+class _Budgets(msgspec.Struct, gc=False):
+    items: list[PodDisruptionBudget] | None = None
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 
 class Pods:
@@ -53,6 +66,7 @@ class Pods:
             for door, bounds in _BOUNDS.items()
         }
         self._nodes = Lookups(api, Node, timeout_seconds=timeout_seconds)
+        self._budgets: Questions[str, _Budgets] = Questions(REMEMBERED_SECONDS)
 
     async def find(self, namespace: str, name: str, door: Door = Door.PREEMPTION) -> Victim | None:
         """Return a pod as it is now, `None` where there is none; `door`: for which it is asked."""
@@ -79,6 +93,20 @@ class Pods:
     async def node(self, name: str) -> Node | None:
         """Return a node, `None` where there is none."""
         return await self._nodes.find("nodes", name)
+
+    async def is_held(self, pod: Victim, namespace: str) -> bool:
+        """True where a PodDisruptionBudget is known to allow no eviction of the pod now."""
+        try:
+            found = await self._budgets.answer(namespace, partial(self._list_budgets, namespace))
+        except (ApiError, msgspec.MsgspecError):
+            # It is asked to save, perhaps in vain, and held all the same.
+            return False
+        return not found.metadata.continue_ and disruption_budget.is_held(pod, found.items or ())
+
+    async def _list_budgets(self, namespace: str) -> _Budgets:
+        path, params = object_path("poddisruptionbudgets", namespace), {"limit": str(_MOST_BUDGETS)}
+        text = await self._api.request("GET", path, params=params, timeout_seconds=self._timeout_seconds)
+        return deep.decode(text, _Budgets)
 
     async def victims(self) -> list[Victim]:
         """Return the pods that are asked to go, as the API server's cache has them."""
