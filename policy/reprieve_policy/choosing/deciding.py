@@ -8,12 +8,13 @@ from .court import Court
 from .grounds import Ground
 from .obstacles import WAITING_IS_ENOUGH, Obstacle
 from .planning import Plan, Planner, alone
-from .scene import Preemptor, Scene, Tenant
+from .scene import Preemptor, Room, Scene, Tenant
 from .selecting import Selection
 from .surveying import Scale, Survey, scale_for
 from .telling import SENTENCES, Refusal
 from .units import cost_of
 
+_ROOM = (Obstacle.HAS_ROOM, Obstacle.WILL_HAVE_ROOM)
 _ATTEMPTS = 4
 """Nodes from which a gang is planned in each of two orders: a plan costs as much as its gang has pods."""
 
@@ -127,11 +128,19 @@ def _on(node: str, survey: Survey, court: Court, proposed: Mapping[str, Collecti
     if room is None or not proposed.get(node):
         return survey.on(node)
     if selecting.depends_on_pods(room, court):
-        return selecting.as_proposed(room, proposed[node], court) if survey.suits(node) else Obstacle.UNSUITABLE
+        return _beside(room, survey, court, proposed[node]) if survey.suits(node) else Obstacle.UNSUITABLE
     found = survey.on(node)
     # A scheduler that has not seen who left does not insist, and whoever insists on another node waits for this one's room.
     is_outdated = found is Obstacle.HAS_ROOM and selecting.has_left(room, proposed[node])
     return Obstacle.OUTDATED if is_outdated else found
+
+
+def _beside(room: Room, survey: Survey, court: Court, proposed: Collection[str]) -> Selection | Obstacle:
+    found = selecting.as_proposed(room, proposed, court)
+    if found is not Obstacle.OUTDATED or survey.on(room.name) in _ROOM:
+        return found
+    # Others go elsewhere. Without this, each pod that ends, of the many that a scheduler names, would end the whole decision.
+    return Obstacle.BESIDE_OTHERS
 
 
 def _insisted(

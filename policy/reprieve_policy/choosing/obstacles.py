@@ -39,7 +39,7 @@ OBSTACLES: Mapping[Obstacle, str] = {
     Obstacle.WILL_HAVE_ROOM: "it will have room once those have gone that were told to go",
     Obstacle.OUTDATED: "somebody has left it, and the scheduler has yet to see that",
     Obstacle.CLEARING: "it will have room once those have gone that are being deleted",
-    Obstacle.BESIDE_OTHERS: "only the scheduler knows what fits there, and not all of its own victims may be victims",
+    Obstacle.BESIDE_OTHERS: "only the scheduler knows what fits there, and of its own victims some have left or may be none",
     Obstacle.TOO_MANY: "it would take more victims than one decision may",
     Obstacle.TOO_DEAR: "its victims would cost more than the preemptor is worth",
     Obstacle.GANG: "the rest of the preemptor's gang could not be placed",

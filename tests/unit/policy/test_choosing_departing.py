@@ -312,6 +312,17 @@ def test_nobody_waits_there_who(fields: Mapping[str, Any]):
     assert choosing.decide(a_preemptor(**fields), both, ["b"]).best is not None
 
 
+def test_where_one_has_left_and_another_took_its_place_others_go_elsewhere():
+    """A scheduler names many, of whom always some leave. Without this, nobody would go in a large cluster."""
+    full = a_room("a", a_tenant("new", repels=True), cpu=1)
+    built = a_scene(full, a_room("b", a_tenant("low"), cpu=1)).build()
+
+    found = choosing.decide(ONE, built, ["a", "b"], {"a": {"gone"}, "b": {"low"}})
+
+    assert found.best is not None
+    assert (found.best.node, found.obstacles) == ("b", {"a": Obstacle.BESIDE_OTHERS})
+
+
 def test_such_victims_must_be_possible_ones():
     built = a_scene(a_room("a", a_tenant("mounts", is_non_preemptible=True), cpu=4)).build()
 
