@@ -1,10 +1,11 @@
 """`reprieve cleanup`: before uninstalling, take away what would hold or mislead anybody once nobody looks after it.
 
-Marks and states of victims, our finalizer, gang gates, and the ledgers on owners; Jobs that we suspended run again. What a pod says of itself (its class,
-its checkpoint annotations) is its author's, and what a replacement was told on its way is its own: both stay.
+Marks and states of victims, our finalizer, gang gates, and what is kept on owners; Jobs that we suspended run again. What a pod says of itself (its
+class, its checkpoint annotations) is its author's, a mark that somebody else has set in Koordinator's dialect is theirs, and what a replacement was told
+on its way is its own: all of that stays.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 from rich.console import Console
 
-from reprieve_policy import keys, timestamp
+from reprieve_policy import keys, mark, timestamp
 from reprieve_policy.objects import ObjectMeta, annotations_of, labels_of
 from reprieve_policy.owners import OWNERS
 from reprieve_runtime.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Api, ApiError, PartialObject
@@ -24,6 +25,9 @@ from .connection import CANNOT, Target, cluster_options, describe, run
 _NOT_FOUND = 404
 _LABELS = (keys.SOFT_EVICTION, keys.GANG_GATE_LABEL)
 _ANNOTATIONS = (keys.EVICTION, keys.EVICTION_REQUEST, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST, keys.CHECKPOINT_ANSWER)
+_OWNER_LABELS = (keys.LEDGER, keys.SUSPENDED)
+_OWNER_ANNOTATIONS = (keys.LEDGER, keys.LAST_CHECKPOINT_AT, keys.SUSPENDED)
+_JOB = "Job"
 _SKEW = timedelta(seconds=30)
 """What this machine's clock may be off by from the operator's."""
 
@@ -46,7 +50,7 @@ class _Trace(NamedTuple):
 @click.option("--lease", default="reprieve-operator", show_default=True, help="The operator's Lease.")
 @cluster_options(everywhere=True)
 def command(target: Target, *, is_dry_run: bool, force: bool, operator_namespace: str, lease: str) -> None:
-    """Remove marks, states, finalizers, gang gates and ledgers that Reprieve has left on pods and their owners.
+    """Remove marks, states, finalizers, gang gates, ledgers and times that Reprieve has left on pods and their owners.
 
     Stop the operator first, and remove the webhook configurations and policies afterwards (kubectl delete -k). A victim
     whose state is removed stays as it is. Needs the rights to update pods and their owners, and "cancel" and "report" on
@@ -58,33 +62,40 @@ def command(target: Target, *, is_dry_run: bool, force: bool, operator_namespace
 
 def build_pod_patch(metadata: ObjectMeta) -> Patch | None:
     """Return what takes every trace from a pod, as a strategic merge patch; `None` where it has none."""
-    labels = [key for key in _LABELS if key in labels_of(metadata)]
-    annotations = [key for key in _ANNOTATIONS if key in annotations_of(metadata)]
-    changes: Patch = {}
-    if labels:
-        changes["labels"] = dict.fromkeys(labels)
-    if annotations:
-        changes["annotations"] = dict.fromkeys(annotations)
+    is_marked_by_us = mark.is_own(annotations_of(metadata))
+    # Without this, an operator that is installed again would find the mark, and evict.
+    ours = (*_ANNOTATIONS, keys.KOORDINATOR_SOFT_EVICTION) if is_marked_by_us else _ANNOTATIONS
+    changes = _without(metadata, _LABELS, ours)
     if keys.CLEANUP_FINALIZER in (metadata.finalizers or ()):
         changes["$deleteFromPrimitiveList/finalizers"] = [keys.CLEANUP_FINALIZER]
     if not changes:
         return None
     # Without the uid, a pod that took the name meanwhile would be patched.
     patch: Patch = {"metadata": {"uid": metadata.uid, **changes}}
-    if keys.GANG_GATE_LABEL in labels:
+    if keys.GANG_GATE_LABEL in labels_of(metadata):
         patch["spec"] = {"schedulingGates": [{"$patch": "delete", "name": keys.GANG_GATE}]}
     return patch
 
 
-def build_owner_patch(metadata: ObjectMeta) -> Patch:
-    """Return what takes the ledger from an owner."""
-    return {"metadata": {"uid": metadata.uid, "labels": {keys.LEDGER: None}, "annotations": {keys.LEDGER: None}}}
+def build_owner_patch(kind: str, metadata: ObjectMeta) -> Patch | None:
+    """Return what takes every trace from an owner, as a merge patch; `None` where it has none."""
+    changes = _without(metadata, _OWNER_LABELS, _OWNER_ANNOTATIONS)
+    if not changes:
+        return None
+    patch: Patch = {"metadata": {"uid": metadata.uid, **changes}}
+    if kind == _JOB and keys.SUSPENDED in labels_of(metadata):
+        # We have suspended it, and nobody else would resume it.
+        patch["spec"] = {"suspend": False}
+    return patch
 
 
-def build_job_patch(metadata: ObjectMeta) -> Patch:
-    """Return what resumes a Job that Reprieve has suspended: nobody else would."""
-    traces = {"labels": {keys.SUSPENDED: None}, "annotations": {keys.SUSPENDED: None}}
-    return {"metadata": {"uid": metadata.uid, **traces}, "spec": {"suspend": False}}
+def _without(metadata: ObjectMeta, labels: Iterable[str], annotations: Iterable[str]) -> Patch:
+    """Return what takes those of the labels and annotations away that are there."""
+    found = {
+        "labels": dict.fromkeys(key for key in labels if key in labels_of(metadata)),
+        "annotations": dict.fromkeys(key for key in annotations if key in annotations_of(metadata)),
+    }
+    return {part: entries for part, entries in found.items() if entries}
 
 
 async def _clean(api: Api, *, target: Target, lease: str, is_dry_run: bool, force: bool) -> int:
@@ -120,24 +131,24 @@ async def _holder(api: Api, lease: str) -> str:
 
 
 async def _traces(api: Api, namespace: str | None) -> AsyncIterator[_Trace]:
-    async for page, _ in api.pages(object_path("pods", namespace), PartialObject, metadata_only=True):
-        for pod in page:
-            patch = build_pod_patch(pod.metadata)
-            if patch is not None:
-                yield _trace("pods", "pod", pod.metadata, patch)
+    async for pod in _all(api, object_path("pods", namespace)):
+        patch = build_pod_patch(pod)
+        if patch is not None:
+            yield _trace("pods", "pod", pod, patch)
+    # All of them, not only those with a label of ours: that of a ledger goes with the ledger, and a time may be left.
     for kind, owner in OWNERS.items():
-        async for found in _labelled(api, object_path(owner.resource, namespace), keys.LEDGER):
-            yield _trace(owner.resource, kind, found.metadata, build_owner_patch(found.metadata))
-    async for found in _labelled(api, object_path("jobs", namespace), keys.SUSPENDED):
-        yield _trace("jobs", "Job", found.metadata, build_job_patch(found.metadata))
+        async for found in _all(api, object_path(owner.resource, namespace)):
+            patch = build_owner_patch(kind, found)
+            if patch is not None:
+                yield _trace(owner.resource, kind, found, patch)
 
 
-async def _labelled(api: Api, path: str, label: str) -> AsyncIterator[PartialObject]:
-    """Yield those with our label; none of a kind that the cluster does not have."""
+async def _all(api: Api, path: str) -> AsyncIterator[ObjectMeta]:
+    """Yield the metadata of a collection; nothing of a kind that the cluster does not have."""
     try:
-        async for page, _ in api.pages(path, PartialObject, params={"labelSelector": label}, metadata_only=True):
+        async for page, _ in api.pages(path, PartialObject, metadata_only=True):
             for found in page:
-                yield found
+                yield found.metadata
     except ApiError as error:
         if error.status != _NOT_FOUND:
             raise

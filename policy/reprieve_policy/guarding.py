@@ -164,7 +164,7 @@ def changes_for(
     if door is Door.EVICTION:
         return (Change("labels", keys.SOFT_EVICTION, mark.EVICT),)
     reason = f"{_REASON} {preemptor_uid}".strip() + (", which is sensitive" if is_for_sensitive else "")
-    asked = mark.Mark(initiator=_INITIATOR, reason=reason, requested_at=now)
+    asked = mark.Mark(initiator=mark.BY_GUARD, reason=reason, requested_at=now)
     return (
         Change("labels", keys.SOFT_EVICTION, mark.REQUESTED if is_exempt else mark.MARKED),
         Change("annotations", keys.KOORDINATOR_SOFT_EVICTION, mark.render(asked)),
@@ -267,7 +267,6 @@ def _clock(moment: datetime) -> str:
 
 TOO_MANY = _put_off("too many evictions at once to look at each of them, try again", None)
 """Of an eviction: whoever evicts tries again."""
-_INITIATOR = "kube-scheduler"
 _REASON = "preempted by pod"
 _HEARD = (Phase.SETTLED, Phase.SAVED, Phase.TERMINATING)
 _PROTECTED = {

@@ -29,6 +29,10 @@ MARKED = "marked"
 """What Reprieve sets beside a mark in another dialect, so that the operator's watch selects the pod. It asks for nothing
 by itself: without this, a mark that was taken back before the operator saw it would leave our label behind, and evict."""
 
+BY_GUARD = "kube-scheduler"
+BY_RECLAIM = "reprieve-reclaim"
+"""Who asks, in marks that Reprieve itself sets in Koordinator's annotation: for a scheduler, which sets none, and for a node's home."""
+
 MAX_TEXT = 256
 """Bytes kept of an initiator or a reason: the state must stay well below 4096 bytes."""
 
@@ -109,6 +113,12 @@ def parse_annotation(text: str, path: str) -> Mark | Violation:
     if not isinstance(document, dict):
         return Violation(path, Kind.INVALID, text, _EXPECTED)
     return _from_document(document, path)
+
+
+def is_own(annotations: Mapping[str, str]) -> bool:
+    """True where Koordinator's annotation is there and Reprieve has set it; any other is its author's."""
+    found = parse_annotation(annotations.get(KOORDINATOR_SOFT_EVICTION, ""), "")
+    return isinstance(found, Mark) and found.initiator in (BY_GUARD, BY_RECLAIM)
 
 
 def render(found: Mark) -> str:

@@ -19,7 +19,6 @@ from .objects import ObjectMeta, PodView, annotations_of, controller_of
 from .verdict import Kind, Violation, label_path
 from .walltime import Walltime
 
-INITIATOR = "reprieve-reclaim"
 _REASON = "reclaim: the node was lent, and is wanted back"
 """`cause` knows it by its first word. It names no namespace: a victim's tenant does not learn whose pods want its place."""
 
@@ -88,7 +87,7 @@ def draw_lot(lodger: Lodger, others: Sequence[Lodger], home: str, facts: Facts, 
 
 def build_mark(now: datetime) -> str:
     """Return the mark of a pod that begins to go, as the text of Koordinator's annotation."""
-    return mark.render(Mark(initiator=INITIATOR, reason=_REASON, requested_at=now))
+    return mark.render(Mark(initiator=mark.BY_RECLAIM, reason=_REASON, requested_at=now))
 
 
 def _spared(lodger: Lodger, home: str) -> str:

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.cluster import ClusterHandle, Json
 
 pytestmark = pytest.mark.cluster
+
+KOORDINATOR = "scheduling.koordinator.sh/soft-eviction"
 
 
 @pytest.fixture
@@ -20,11 +22,14 @@ def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace:
         "reprieve.dev/eviction": '{"v":1}',
         "reprieve.dev/checkpoint-request": "{}",
         "reprieve.dev/checkpoint": "none",
+        "reprieve.dev/preemptor": "uid-of-high",
+        KOORDINATOR: '{"initiator":"kube-scheduler","reason":"preempted by pod uid-of-high"}',
     }
     labels = {"reprieve.dev/soft-eviction": "hinted", "reprieve.dev/preemption-class": "3"}
     finalizers = ["reprieve.dev/cleanup", "example.com/other"]
     cluster.create_pod(namespace, "traced", labels=labels, annotations=traces, finalizers=finalizers)
     cluster.create_pod(namespace, "clean")
+    cluster.create_pod(namespace, "others", annotations={KOORDINATOR: '{"initiator":"koord-descheduler"}'})
     gated = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -47,8 +52,41 @@ def test_before_uninstalling_every_trace_goes(cluster: ClusterHandle, namespace:
     assert left["labels"] == {"reprieve.dev/preemption-class": "3"}
     assert left["annotations"] == {"reprieve.dev/checkpoint": "none"}
     assert left["finalizers"] == ["example.com/other"]
+    assert KOORDINATOR in pods["others"]["metadata"]["annotations"]
     assert [gate["name"] for gate in pods["gated"]["spec"]["schedulingGates"]] == ["example.com/other"]
     assert cluster.reprieve("cleanup", "-n", namespace, "--force").stdout == ""
+
+
+def test_nothing_is_left_on_owners(cluster: ClusterHandle, namespace: str) -> None:
+    saved = {"reprieve.dev/last-checkpoint-at": "2026-11-21T12:00:00Z", "example.com/own": "x"}
+    ledger = {"labels": {"reprieve.dev/ledger": "true"}, "annotations": {"reprieve.dev/ledger": "{}", **saved}}
+    owners = {"Job": ledger, "StatefulSet": ledger, "ReplicaSet": {"annotations": saved}}
+    for kind, metadata in owners.items():
+        cluster.kubectl.apply(an_owner(kind, namespace, metadata))
+    done = cluster.reprieve("cleanup", "-n", namespace, "--force")
+    wanted = {f"{namespace}/{kind.lower()}/owner cleaned" for kind in owners}
+    assert (set(done.stdout.splitlines()), done.returncode) == (wanted, 0)
+    for kind in owners:
+        left = cluster.kubectl.get(kind, "owner", "-n", namespace)["metadata"]
+        assert [key for key in (*left.get("labels", {}), *left["annotations"]) if key.startswith("reprieve.dev/")] == []
+        assert left["annotations"]["example.com/own"] == "x"
+    assert cluster.reprieve("cleanup", "-n", namespace, "--force").stdout == ""
+
+
+def an_owner(kind: str, namespace: str, metadata: Json) -> Json:
+    """Return an object of a kind that makes pods, and makes none."""
+    pod: Json = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+    spec: Json = {"suspend": True, "template": {"spec": pod}}
+    if kind != "Job":
+        labels = {"app": "owner"}
+        template = {"metadata": {"labels": labels}, "spec": pod | {"restartPolicy": "Always"}}
+        spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    return {
+        "apiVersion": "batch/v1" if kind == "Job" else "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "owner", "namespace": namespace, **metadata},
+        "spec": spec,
+    }
 
 
 def test_a_job_that_was_suspended_runs_again(cluster: ClusterHandle, namespace: str) -> None:

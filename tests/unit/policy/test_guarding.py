@@ -313,6 +313,7 @@ def test_a_preemption_is_marked_as_one_and_names_nobody() -> None:
     labels, annotations = marked(guarding.changes_for(Door.PREEMPTION, "uid-of-high", NOW))
     assert labels == {keys.SOFT_EVICTION: "marked"}
     assert annotations[keys.PREEMPTOR] == "uid-of-high"
+    assert mark.is_own(annotations)
     found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
     assert found == mark.Mark(initiator="kube-scheduler", reason="preempted by pod uid-of-high", requested_at=NOW)
 

@@ -98,6 +98,26 @@ def test_marks_are_read(pod: PodBuilder, want: Mark | None) -> None:
     assert read(pod.build()) == want
 
 
+OWN = {
+    "the guard's": (mark.render(Mark(initiator=mark.BY_GUARD, reason="preempted by pod uid", requested_at=NOW)), True),
+    "one of `reprieve reclaim`": (mark.render(Mark(initiator=mark.BY_RECLAIM)), True),
+    "a descheduler's": (AS_KOORDINATOR_WRITES_IT, False),
+    "one whose reason speaks of us": ('{"initiator":"a","reason":"reprieve-reclaim"}', False),
+    "nobody's": ("true", False),
+    "one that is unreadable": ("{", False),
+    "an empty one": ("", False),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), OWN.values(), ids=OWN)
+def test_a_mark_is_reprieves_own_where_reprieve_has_set_it(text: str, *, want: bool) -> None:
+    assert mark.is_own({KOORDINATOR: text}) is want
+
+
+def test_a_pod_without_koordinators_annotation_has_no_mark_of_reprieves_in_it() -> None:
+    assert not mark.is_own({})
+
+
 REFUSED = {
     "Python's own truth": ("True", f'{PATH}: Invalid value: "True": {EXPECTED}'),
     "a number": ("1", f'{PATH}: Invalid value: "1": {EXPECTED}'),

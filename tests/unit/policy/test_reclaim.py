@@ -125,6 +125,7 @@ def test_whose_node_it_is(labels: dict[str, str], taints: list[tuple[str, str]],
 def test_the_mark_is_a_preemption_that_is_counted_as_a_reclamation() -> None:
     found = mark.read({}, {keys.KOORDINATOR_SOFT_EVICTION: reclaim.build_mark(NOW)})
     assert isinstance(found, mark.Mark)
+    assert mark.is_own({keys.KOORDINATOR_SOFT_EVICTION: reclaim.build_mark(NOW)})
     assert (found.initiator, found.requested_at) == ("reprieve-reclaim", NOW)
     state = replace(an_eviction().build(), source=Source.KOORDINATOR, reason=found.reason, initiator=found.initiator)
     assert state.source.is_preemption
