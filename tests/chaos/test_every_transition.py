@@ -1,11 +1,14 @@
-"""The operator is killed with SIGKILL just before and just after each write of a victim's life: nothing is lost."""
+"""The operator is killed with SIGKILL just before and just after each write of a victim's life: nothing is lost.
+
+Once where victims are deleted, and, for what is then another write, once where they are evicted.
+"""
 
 import itertools
 import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,8 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.eviction import Phase
 from reprieve_policy.life_table import Observation
-from reprieve_testing.chaos import edges
-from reprieve_testing.chaos.actors import DELETION, LEDGER, LETTING_GO, Actor, When, actor_of, point_of
+from reprieve_testing.chaos import edges, records
+from reprieve_testing.chaos.actors import DELETION, LEDGER, LETTING_GO, Actor, When, actor_of, lost_at, point_of
 from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.edges import Edge
 from reprieve_testing.chaos.stage import Stage
@@ -27,7 +30,8 @@ Json = Any
 
 TIMES = int(os.environ.get("TIMES", "20"))
 """So often at each write, on each side of it."""
-AT_ONCE = 5
+AT_ONCE = {"delete": 5, "evict": 10}
+"""Of each kill: so many victims in all that two cores play them in time."""
 MOST_ROUNDS = 12
 SIDES: tuple[When, ...] = ("before", "after")
 BESIDE = (DELETION, LETTING_GO, LEDGER)
@@ -35,25 +39,32 @@ BESIDE = (DELETION, LETTING_GO, LEDGER)
 ENDS_WELL = Edge(Phase.CHECKPOINTING, Observation.SAVED)
 
 Roles = Mapping[str, Callable[[str], Actor]]
+Crash = Callable[[Roles, int], Awaitable[None]]
 
 
-def all_roles() -> Roles:
-    """Return who is killed where: what each kill is called, and what makes an actor of a name for it."""
+def roles_at(written: Iterable[Edge]) -> Roles:
+    """Return who is killed at the writes of these edges, and of a victim's end: what each kill is called, and its actors."""
     roles: dict[str, Callable[[str], Actor]] = {}
+    points = [(edge, point_of(edge)) for edge in written] + [(ENDS_WELL, point) for point in BESIDE]
     for when in SIDES:
-        for edge in edges.written_edges():
-            roles[f"{when} {edge}"] = lambda name, edge=edge, when=when: actor_of(edge, point_of(edge), when, name)
-        for point in BESIDE:
-            roles[f"{when} {point.name}"] = lambda name, point=point, when=when: actor_of(ENDS_WELL, point, when, name)
+        for edge, point in points:
+            roles[f"{when} {point.name}"] = lambda name, edge=edge, point=point, when=when: actor_of(
+                edge, point, when, name
+            )
     return roles
 
 
-def company(roles: Roles, hits: Counter[str], number: int) -> list[Actor]:
+def lost_roles() -> Roles:
+    """Return who loses its object, and its operator before it can see that."""
+    return {f"after {edge}": lambda name, edge=edge: lost_at(edge, name) for edge in edges.lost_edges()}
+
+
+def company(roles: Roles, hits: Counter[str], number: int, at_once: int) -> list[Actor]:
     """Return the actors of one round: some for each kill that has not happened often enough."""
     return [
         make(f"r{number}-{index}-{copy}")
         for index, (kill, make) in enumerate(roles.items())
-        for copy in range(min(AT_ONCE, TIMES - hits[kill]))
+        for copy in range(min(at_once, TIMES - hits[kill]))
     ]
 
 
@@ -76,9 +87,10 @@ class Successors:
         return program
 
 
-async def test_killed_at_every_write_it_resumes_exactly(
-    cluster: ClusterHandle, director: Director, stage: Stage, kubeconfig: Path, say: Callable[[str], None]
-) -> None:
+@pytest.fixture
+def prepare(cluster: ClusterHandle, kubeconfig: Path) -> Callable[[], Program]:
+    """Load an operator that is released later."""
+
     def prepare() -> Program:
         # The same identity: a crashed container's successor need not wait until its own lease is over.
         # A lease that outlasts what is held: the operator gives up calls when its own is no longer certain.
@@ -93,26 +105,50 @@ async def test_killed_at_every_write_it_resumes_exactly(
             renew_deadline_seconds=20,
         )
 
-    director.start = successors = Successors(prepare)
-    roles, began = all_roles(), time.monotonic()
-    async with director.crashing():
-        for number in itertools.count(1):
-            actors = company(roles, director.hits, number)
-            if not actors:
-                break
-            lacking = {kill: director.hits[kill] for kill in roles if director.hits[kill] < TIMES}
-            assert number <= MOST_ROUNDS, f"too rare: {lacking}"
-            await director.cast(actors)
-            await director.mark()
-            await director.wait_over()
-            await check_ledgers(stage, actors)
-            await director.check()
-            done = sum(director.hits[kill] >= TIMES for kill in roles)
-            say(
-                f"round {number}: {len(actors)} victims, {director.kills} kills, "
-                f"{done} of {len(roles)} writes done, {time.monotonic() - began:.0f} s"
-            )
-    successors.close()
+    return prepare
+
+
+@pytest.fixture
+def crash(director: Director, stage: Stage, prepare: Callable[[], Program], say: Callable[[str], None]) -> Crash:
+    """Kill operators until each kill has happened often enough, and check every victim of it."""
+
+    async def crash(roles: Roles, at_once: int) -> None:
+        director.start = successors = Successors(prepare)
+        began = time.monotonic()
+        async with director.crashing():
+            for number in itertools.count(1):
+                actors = company(roles, director.hits, number, at_once)
+                if not actors:
+                    break
+                lacking = {kill: director.hits[kill] for kill in roles if director.hits[kill] < TIMES}
+                assert number <= MOST_ROUNDS, f"too rare: {lacking}"
+                await director.cast(actors)
+                await director.mark()
+                await director.wait_over()
+                await check_ledgers(stage, actors)
+                await director.check()
+                done = sum(director.hits[kill] >= TIMES for kill in roles)
+                say(
+                    f"round {number}: {len(actors)} victims, {director.kills} kills, "
+                    f"{done} of {len(roles)} writes done, {time.monotonic() - began:.0f} s"
+                )
+        successors.close()
+
+    return crash
+
+
+async def test_killed_at_every_write_it_resumes_exactly(crash: Crash) -> None:
+    await crash({**roles_at(edges.written_edges()), **lost_roles()}, AT_ONCE["delete"])
+
+
+async def test_killed_around_each_eviction_it_evicts_each_once(
+    cluster: ClusterHandle, director: Director, stage: Stage, crash: Crash
+) -> None:
+    cluster.set_policy(extensionPercent="100", ceiling="10m", endWith="evict")
+    await crash(roles_at(edges.ending_edges()), AT_ONCE["evict"])
+    # That it is once for each was checked with everything else; no DELETE is among them.
+    ends = {write.what for write in records.read_writes(director.audit_log, stage.namespace) if write.is_deletion}
+    assert ends == {"create eviction"}
 
 
 async def check_ledgers(stage: Stage, actors: list[Actor]) -> None:

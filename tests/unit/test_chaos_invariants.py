@@ -14,8 +14,10 @@ from reprieve_policy import eviction, keys, timestamp
 from reprieve_policy.eviction import Eviction, Outcome, Phase
 from reprieve_policy.life_table import Observation
 from reprieve_testing.builders import after
-from reprieve_testing.chaos import edges, invariants, records
+from reprieve_testing.chaos import actors, edges, invariants, records
+from reprieve_testing.chaos.edges import Act, Edge
 from reprieve_testing.chaos.invariants import History, Outage, Victim
+from reprieve_testing.chaos.proxy import Call
 from reprieve_testing.chaos.records import Hint, Said, Write
 
 HINTED = Eviction(
@@ -287,6 +289,49 @@ def test_every_edge_of_the_table_is_brought_about_or_excused():
     passed = {edge for first in written for edge in edges.walked(first)[1:]}
     assert written | excused | passed == set(edges.all_edges()) | excused
     assert [edge for edge in written if edge.phase not in edges.WAYS or edge.observation not in edges.EVENTS] == []
+
+
+def test_only_edges_of_the_table_are_excused():
+    assert set(edges.NO_WRITE) - set(edges.all_edges()) == set()
+    assert set(edges.lost_edges()) - set(edges.NO_WRITE) == set()
+
+
+@pytest.mark.parametrize("edge", edges.lost_edges(), ids=str)
+def test_one_that_disappears_loses_its_operator_at_the_write_that_says_where_it_was(edge: Edge):
+    def call(phase: Phase) -> Call:
+        annotations = {keys.EVICTION: eviction.render(replace(HINTED, phase=phase))}
+        return Call("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}})
+
+    actor = actors.lost_at(edge, "v")
+    [kill] = actor.kills
+    assert (actor.scene, actor.event.act, str(kill)) == (edge.phase, Act.VANISH, f"after {edge}")
+    assert [phase for phase in edges.WAYS if kill.point.performs(actor, call(phase))] == [edge.phase]
+
+
+def test_what_ends_a_victim_is_tried_where_it_is_evicted_too():
+    chosen = edges.ending_edges()
+    assert {edge.phase for edge in edges.written_edges()} - {edge.phase for edge in chosen} == {Phase.REPRIEVED}
+    ends = {Observation.CHECKPOINT_UNWANTED, Observation.SAVED, Observation.CANNOT, Observation.DEADLINE_UNANSWERED}
+    ends |= {
+        Observation.DEADLINE_ANSWERED,
+        Observation.RELEASED,
+        Observation.MARK_REMOVED,
+        Observation.CONTAINERS_ENDED,
+    }
+    assert {edge.observation for edge in chosen} == ends
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "is_one"),
+    [
+        ("DELETE", "/api/v1/namespaces/team/pods/v", True),
+        ("POST", "/api/v1/namespaces/team/pods/v/eviction", True),
+        ("POST", "/apis/events.k8s.io/v1/namespaces/team/events", False),
+        ("PATCH", "/api/v1/namespaces/team/pods/v", False),
+    ],
+)
+def test_a_call_that_ends_a_pod_is_known(method: str, path: str, is_one: bool):  # noqa: FBT001 - a case's answer
+    assert actors.is_deletion(Call(method, path, {})) is is_one
 
 
 ALIKE = {

@@ -154,6 +154,12 @@ def crowd(prefix: str, count: int) -> list[Actor]:
     return [kinds[index % len(kinds)](f"{prefix}-{index}") for index in range(count)]
 
 
+def lost_at(edge: Edge, name: str) -> Actor:
+    """Return the victim whose object is gone at once when its phase is written, and its operator before it can see that."""
+    in_phase = Point(str(edge), lambda _, call: (state := state_in(call)) is not None and state.phase is edge.phase)
+    return actor_of(edge, in_phase, "after", name)
+
+
 def point_of(edge: Edge) -> Point:
     """Return the write that performs an edge."""
     lands = edges.landing(edge)
@@ -167,9 +173,14 @@ def point_of(edge: Edge) -> Point:
     return Point(str(edge), performs)
 
 
-DELETION = Point("the DELETE", lambda _, call: call.method == "DELETE")
+DELETION = Point("the DELETE, or the eviction", lambda _, call: is_deletion(call))
 LETTING_GO = Point("the end of our hold", lambda actor, call: actor.phase is Phase.TERMINATING and _lets_go(call))
 LEDGER = Point("the ledger", lambda _, call: call.method == "PATCH" and "/jobs/" in call.path)
+
+
+def is_deletion(call: Call) -> bool:
+    """True for a DELETE, and for an eviction through the Eviction API."""
+    return call.method == "DELETE" or (call.method == "POST" and call.path.endswith("/eviction"))
 
 
 def state_in(call: Call) -> Eviction | None:

@@ -18,7 +18,7 @@ from reprieve_policy.eviction import Phase
 from reprieve_testing.cluster import Program
 
 from . import invariants, records
-from .actors import HELD, Actor, Kill, Workloads, state_in, utc_now
+from .actors import HELD, Actor, Kill, Workloads, is_deletion, state_in, utc_now
 from .edges import Act
 from .invariants import History, Outage
 from .proxy import Answer, Call, Dropped
@@ -203,15 +203,15 @@ class Director:
         await (self.stage.preempt(actor.name) if actor.is_preempted else self.stage.mark(actor.name))
 
     async def _play(self, actor: Actor, call: Call) -> None:
-        if call.method == "DELETE":
+        if is_deletion(call):
             actor.is_over = True
         state = state_in(call)
         if state is None:
             return
-        await self._do(actor, actor.enter(state))
-        actor.is_over |= state.phase in life_table.TERMINAL or (
-            state.phase is Phase.TERMINATING and actor.event.act is Act.DELETE
-        )
+        act = actor.enter(state)
+        await self._do(actor, act)
+        is_others = state.phase is Phase.TERMINATING and actor.event.act is Act.DELETE
+        actor.is_over |= is_others or act is Act.VANISH or state.phase in life_table.TERMINAL
 
     async def _do(self, actor: Actor, act: Act | None) -> None:
         if act is None:
@@ -223,6 +223,7 @@ class Director:
             Act.UNMARK: self.stage.unmark,
             Act.DELETE: self.stage.delete,
             Act.END: self.stage.end,
+            Act.VANISH: self.stage.vanish,
         }
         await deeds[act](actor.name)
 
@@ -288,7 +289,7 @@ class Director:
         held = {actor.name for actor, _ in self._held}
         is_quiet = len(self._held) >= _ENOUGH or time.monotonic() > self._arrived_at + _QUIET_SECONDS
         return is_quiet and not any(
-            actor.phase is Phase.HINTED and actor.has_heard is None
+            actor.phase is Phase.HINTED and actor.has_heard is None and not actor.is_over
             for actor in self.actors.values()
             if actor.name not in held
         )

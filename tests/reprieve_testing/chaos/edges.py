@@ -42,6 +42,8 @@ class Act(Enum):
     UNMARK = auto()
     DELETE = auto()
     END = auto()
+    VANISH = auto()
+    """Its object is gone at once, whatever holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,7 @@ EVENTS: Mapping[Observation, Event] = {
     Observation.MARK_REMOVED: Event(act=Act.UNMARK),
     Observation.DELETED_BY_OTHERS: Event(act=Act.DELETE),
     Observation.CONTAINERS_ENDED: Event(act=Act.END),
+    Observation.OBJECT_GONE: Event(act=Act.VANISH),
 }
 
 PASSED: Mapping[Phase, Observation] = {
@@ -114,14 +117,30 @@ PASSED: Mapping[Phase, Observation] = {
 }
 """Phases that a decision walks through where nobody else must be waited for: no write stops there then."""
 
-_NO_OBJECT = "the object is gone: there is nothing to write to"
+_NO_OBJECT = (
+    "nothing is written, so there is no half of it: what the operator then does is in its own memory, but for an Event and "
+    "counters, which a kill may lose at any time. A successor keeps only pods that are there, and counts a gang's by a new look "
+    "at them. What the replacement of one that was ended needs was stored before: on the owner, or as a bare pod's record"
+)
+_KILLED_ALL_THE_SAME = "; killed all the same, with the object gone before the operator can see it"
+_LOST_PHASES = (Phase.REPRIEVED, Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED)
 NO_WRITE: Mapping[Edge, str] = {
-    **{Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT for phase in Phase},
-    Edge(Phase.GONE, Observation.REPLACED): _NO_OBJECT,
+    **{Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT + _KILLED_ALL_THE_SAME for phase in _LOST_PHASES},
+    Edge(Phase.REQUESTED, Observation.OBJECT_GONE): f"nothing of ours was ever on it; {_NO_OBJECT}",
+    # Not scripted: whether the others of its gang had been reached before it vanished, and so whether they go, is chance.
+    Edge(Phase.SETTLED, Observation.OBJECT_GONE): _NO_OBJECT,
+    Edge(Phase.SAVED, Observation.OBJECT_GONE): _NO_OBJECT,
     Edge(
-        Phase.REQUESTED, Observation.MARK_REMOVED
-    ): "a pod that lost its mark before its first state has none to write",
+        Phase.TERMINATING, Observation.OBJECT_GONE
+    ): f"{_NO_OBJECT}; a kill just after the end of our hold is one at it",
+    Edge(Phase.GONE, Observation.REPLACED): f"walked in the same step as the edge that led to gone: {_NO_OBJECT}",
+    Edge(Phase.REQUESTED, Observation.MARK_REMOVED): (
+        "a pod that lost its mark before its first state was written is no victim: whoever looks at it, before a kill or after, "
+        "finds neither a mark nor a state, and leaves it. Only one that goes with a gang has something written, and that at most "
+        "once: its first state is its last, and without it a successor does not take the pod either, as the gang was cancelled"
+    ),
 }
+"""Edges at which no write of the operator's can be cut in two, and why. Those of a phase that is over are in no table."""
 
 
 class Landing(NamedTuple):
@@ -141,6 +160,24 @@ def all_edges() -> Iterator[Edge]:
 def written_edges() -> list[Edge]:
     """Return the edges that begin a write: all but those that `NO_WRITE` excuses."""
     return [edge for edge in all_edges() if edge not in NO_WRITE]
+
+
+def lost_edges() -> list[Edge]:
+    """Return the edges on which an object disappears, and the operator with it, before it can see that."""
+    return [Edge(phase, Observation.OBJECT_GONE) for phase in _LOST_PHASES]
+
+
+def ending_edges() -> list[Edge]:
+    """Return the edges whose write, or what follows it, is another where victims are evicted instead of deleted.
+
+    All others come before anybody asks how a victim ends, or are walked because somebody else ends it.
+    """
+    return [
+        edge
+        for edge in written_edges()
+        if Phase.TERMINATING in (edge.phase, landing(edge).phase)
+        and edge.observation is not Observation.DELETED_BY_OTHERS
+    ]
 
 
 def walked(edge: Edge) -> list[Edge]:
