@@ -1,6 +1,6 @@
 """Python's side of the published contract over gRPC: the messages of `proto/`, as `make proto` writes them.
 
-Only the messages: the two methods are called by name, so that no generated client is needed.
+Only the messages: the methods are called by name, so that no generated client is needed.
 """
 
 import shutil

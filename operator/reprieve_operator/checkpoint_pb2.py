@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'reprieve/checkpoint/v1/checkpoint.proto\x12\x16reprieve.checkpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa3\x01\n\x07Request\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12,\n\x08\x64\x65\x61\x64line\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x18\n\x10preemption_class\x18\x06 \x01(\x05\x12\x12\n\nmay_extend\x18\x07 \x01(\x08\"\x19\n\x0bLookRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xf6\x02\n\x06\x41nswer\x12\x33\n\x05state\x18\x01 \x01(\x0e\x32$.reprieve.checkpoint.v1.Answer.State\x12\n\n\x02id\x18\x02 \x01(\t\x12\x11\n\x04step\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x15\n\x08progress\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rdefer_seconds\x18\x06 \x01(\x03H\x02\x88\x01\x01\x12\x0f\n\x07message\x18\x07 \x01(\t\"\x9d\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n\nSTATE_IDLE\x10\x01\x12\x12\n\x0eSTATE_ACCEPTED\x10\x02\x12\x10\n\x0cSTATE_SAVING\x10\x03\x12\x0f\n\x0bSTATE_SAVED\x10\x04\x12\x0f\n\x0bSTATE_DEFER\x10\x05\x12\x10\n\x0cSTATE_CANNOT\x10\x06\x12\x13\n\x0fSTATE_DELIVERED\x10\x07\x42\x07\n\x05_stepB\x0b\n\t_progressB\x10\n\x0e_defer_seconds2\xa1\x01\n\nCheckpoint\x12\x46\n\x03\x41sk\x12\x1f.reprieve.checkpoint.v1.Request\x1a\x1e.reprieve.checkpoint.v1.Answer\x12K\n\x04Look\x12#.reprieve.checkpoint.v1.LookRequest\x1a\x1e.reprieve.checkpoint.v1.Answerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'reprieve/checkpoint/v1/checkpoint.proto\x12\x16reprieve.checkpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa3\x01\n\x07Request\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12,\n\x08\x64\x65\x61\x64line\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x18\n\x10preemption_class\x18\x06 \x01(\x05\x12\x12\n\nmay_extend\x18\x07 \x01(\x08\"\x19\n\x0bLookRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x1b\n\rCancelRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\xf6\x02\n\x06\x41nswer\x12\x33\n\x05state\x18\x01 \x01(\x0e\x32$.reprieve.checkpoint.v1.Answer.State\x12\n\n\x02id\x18\x02 \x01(\t\x12\x11\n\x04step\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x15\n\x08progress\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rdefer_seconds\x18\x06 \x01(\x03H\x02\x88\x01\x01\x12\x0f\n\x07message\x18\x07 \x01(\t\"\x9d\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n\nSTATE_IDLE\x10\x01\x12\x12\n\x0eSTATE_ACCEPTED\x10\x02\x12\x10\n\x0cSTATE_SAVING\x10\x03\x12\x0f\n\x0bSTATE_SAVED\x10\x04\x12\x0f\n\x0bSTATE_DEFER\x10\x05\x12\x10\n\x0cSTATE_CANNOT\x10\x06\x12\x13\n\x0fSTATE_DELIVERED\x10\x07\x42\x07\n\x05_stepB\x0b\n\t_progressB\x10\n\x0e_defer_seconds2\xf2\x01\n\nCheckpoint\x12\x46\n\x03\x41sk\x12\x1f.reprieve.checkpoint.v1.Request\x1a\x1e.reprieve.checkpoint.v1.Answer\x12K\n\x04Look\x12#.reprieve.checkpoint.v1.LookRequest\x1a\x1e.reprieve.checkpoint.v1.Answer\x12O\n\x06\x43\x61ncel\x12%.reprieve.checkpoint.v1.CancelRequest\x1a\x1e.reprieve.checkpoint.v1.Answerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,10 +36,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REQUEST']._serialized_end=264
   _globals['_LOOKREQUEST']._serialized_start=266
   _globals['_LOOKREQUEST']._serialized_end=291
-  _globals['_ANSWER']._serialized_start=294
-  _globals['_ANSWER']._serialized_end=668
-  _globals['_ANSWER_STATE']._serialized_start=471
-  _globals['_ANSWER_STATE']._serialized_end=628
-  _globals['_CHECKPOINT']._serialized_start=671
-  _globals['_CHECKPOINT']._serialized_end=832
+  _globals['_CANCELREQUEST']._serialized_start=293
+  _globals['_CANCELREQUEST']._serialized_end=320
+  _globals['_ANSWER']._serialized_start=323
+  _globals['_ANSWER']._serialized_end=697
+  _globals['_ANSWER_STATE']._serialized_start=500
+  _globals['_ANSWER_STATE']._serialized_end=657
+  _globals['_CHECKPOINT']._serialized_start=700
+  _globals['_CHECKPOINT']._serialized_end=942
 # @@protoc_insertion_point(module_scope)

@@ -33,6 +33,12 @@ class LookRequest(_message.Message):
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
+class CancelRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
 class Answer(_message.Message):
     __slots__ = ("state", "id", "step", "path", "progress", "defer_seconds", "message")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

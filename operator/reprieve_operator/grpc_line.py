@@ -62,6 +62,11 @@ class GrpcLine:
             return Reply(Heard.UNSUPPORTED, complaint=f"{answer.path}: {answer.detail}")
         return Reply(Heard.UNSUPPORTED) if answer is None else heard_of_looking(answer, eviction_id)
 
+    async def take_back(self, target: GrpcTarget, eviction_id: str, timeout_seconds: float) -> None:
+        """Say that the request is taken back. A service may have no such method, and says so: that is no matter."""
+        message = wire.CancelRequest(id=eviction_id).SerializeToString()
+        await _call(target, "Cancel", message, timeout_seconds)
+
     async def close(self) -> None:
         """Do nothing: no connection outlives its call."""
 

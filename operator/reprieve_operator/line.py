@@ -1,4 +1,4 @@
-"""What every way to a workload has in common: it is asked for a checkpoint, then how far it is, and a reply comes.
+"""What every way to a workload has in common: it is asked for a checkpoint, then how far it is, and a reply comes; or it is told to stay.
 
 One implementation a carrier (`http_line`, `grpc_line`, `signal_line`), each for one kind of target. A workload is not trusted by any: no name is
 resolved, no redirect followed, no credential sent; size and time are bounded. What a reply means is `dialogue`'s business.
@@ -68,6 +68,9 @@ class Line(Protocol[T_contra]):
 
     async def look(self, target: T_contra, eviction_id: str, timeout_seconds: float) -> Reply:
         """Ask how far it is; without effect on the workload."""
+
+    async def take_back(self, target: T_contra, eviction_id: str, timeout_seconds: float) -> None:
+        """Say that the request is taken back, where the carrier has a word for it; nothing follows from what comes back."""
 
     async def close(self) -> None:
         """Close the connections."""

@@ -51,6 +51,9 @@ class SignalLine:
         """Say that a signal is not answered."""
         return Reply(Heard.UNSUPPORTED)
 
+    async def take_back(self, target: SignalTarget, eviction_id: str, timeout_seconds: float) -> None:
+        """Do nothing: a second signal would be a second request. The annotation that carried the first says it."""
+
     async def close(self) -> None:
         """Do nothing: the connection is the term's."""
 

@@ -57,10 +57,9 @@ class Switchboard:
     async def take_back(self, target: Target, eviction_id: str, timeout_seconds: float, *, tenant: str = "") -> None:
         """Say that the request is taken back, where the carrier has a word for it."""
         line = self._line(target)
-        if isinstance(line, HttpLine) and isinstance(target, HttpTarget):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_seconds), self._slots.hold(Urgency.END, tenant):
-                    await line.take_back(target, eviction_id, timeout_seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds), self._slots.hold(Urgency.END, tenant):
+                await line.take_back(target, eviction_id, timeout_seconds)
 
     async def close(self) -> None:
         """Close all lines."""

@@ -41,7 +41,7 @@ def has_saved(reply: Reply) -> bool:
     return reply.answer is not None and reply.answer.state is AnswerState.SAVED
 
 
-async def test_it_saves_when_it_is_asked_goes_on_and_ends_unfinished(tmp_path: Path) -> None:
+async def test_it_saves_when_it_is_asked_goes_on_may_stay_and_ends_unfinished(tmp_path: Path) -> None:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -61,6 +61,10 @@ async def _tell_story(process: "subprocess.Popen[str]", target: GrpcTarget, chec
     assert json.loads(await asyncio.to_thread(checkpoint.read_text)) == {"step": saved.step}
     assert (await LINE.ask(target, replace(REQUEST, attempt=2), 5)).answer == saved, "the same id is the same request"
     assert (await LINE.look(target, "u-2", 5)).heard is Heard.UNKNOWN_THERE
-    assert process.poll() is None, "it waits for the deletion"
+    await LINE.take_back(target, "u-2", 5)
+    assert (await LINE.look(target, "u-1", 5)).answer == saved, "what is taken back was another request"
+    await LINE.take_back(target, "u-1", 5)
+    assert (await LINE.look(target, "u-1", 5)).heard is Heard.UNKNOWN_THERE
+    assert process.poll() is None, "it goes on, and waits for the deletion"
     process.send_signal(signal.SIGTERM)
     assert process.wait(SECONDS) == UNFINISHED

@@ -36,6 +36,9 @@ class BadLine:
     async def look(self, target: HttpTarget, eviction_id: str, timeout_seconds: float) -> Reply:  # noqa: ARG002
         return await self._call("look")
 
+    async def take_back(self, target: HttpTarget, eviction_id: str, timeout_seconds: float) -> None:  # noqa: ARG002
+        await self._call("take back")
+
     async def close(self) -> None:
         pass
 

@@ -29,7 +29,8 @@ from reprieve_testing.stub_api import stub_api
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[bytes, Context], Awaitable[bytes]]
 Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-Serve = Callable[[Handler], Awaitable[GrpcTarget]]
+Serve = Callable[..., Awaitable[GrpcTarget]]
+"""With a handler, and the calls that it handles; the others are not there."""
 Listen = Callable[[Speak], Awaitable[GrpcTarget]]
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
@@ -49,10 +50,10 @@ def line() -> GrpcLine:
 async def serve() -> AsyncIterator[Serve]:
     servers: list[grpc.aio.Server] = []
 
-    async def start(handler: Handler) -> GrpcTarget:
+    async def start(handler: Handler, *calls: str) -> GrpcTarget:
         method = grpc.unary_unary_rpc_method_handler(handler)
         service = grpc.method_handlers_generic_handler(
-            "reprieve.checkpoint.v1.Checkpoint", {"Ask": method, "Look": method}
+            "reprieve.checkpoint.v1.Checkpoint", dict.fromkeys(calls or ("Ask", "Look"), method)
         )
         server = grpc.aio.server(handlers=[service])
         servers.append(server)
@@ -109,6 +110,11 @@ def refusing(code: grpc.StatusCode) -> Handler:
         await context.abort(code, "no")
 
     return refuse
+
+
+async def never_answering(_: bytes, __: Context) -> NoReturn:
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 def an_answer(**fields: Any) -> Any:
@@ -352,11 +358,7 @@ async def test_what_http_2_says_was_not_read_may_be_sent_again(line: GrpcLine, l
 
 
 async def test_one_that_hangs_may_have_received(line: GrpcLine, serve: Serve) -> None:
-    async def hang(_: bytes, __: Context) -> bytes:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    assert (await line.ask(await serve(hang), REQUEST, 0.5)).heard is Heard.UNSURE
+    assert (await line.ask(await serve(never_answering), REQUEST, 0.5)).heard is Heard.UNSURE
 
 
 async def test_a_small_answer_never_unfolds_to_a_large_one(line: GrpcLine, listen: Listen) -> None:
@@ -384,6 +386,33 @@ async def test_a_pod_of_ipv6_is_called(line: GrpcLine) -> None:
     reply = await line.ask(GrpcTarget(ipaddress.ip_address("::1"), port), REQUEST, 5)
     await server.stop(None)
     assert (reply.heard, reply.detail) == (Heard.NOT_RECEIVED, "answered UNIMPLEMENTED")
+
+
+async def test_a_request_that_is_taken_back_is_named_to_the_workload_once(serve: Serve) -> None:
+    heard: list[str] = []
+
+    async def answer(message: bytes, _: Context) -> bytes:
+        heard.append(wire.CancelRequest.FromString(message).id)
+        return b""
+
+    await Switchboard({GrpcTarget: GrpcLine}).take_back(await serve(answer, "Cancel"), "u-1", 5)
+    assert heard == ["u-1"]
+
+
+DEAF = {
+    "a service of before there was such a call": (saying(b""), "Ask", "Look"),
+    "one that fails": (refusing(grpc.StatusCode.INTERNAL), "Cancel"),
+    "one that says what is no answer": (saying(UNREADABLE), "Cancel"),
+    "one that hangs": (never_answering, "Cancel"),
+}
+
+
+@pytest.mark.parametrize("service", DEAF.values(), ids=DEAF)
+async def test_one_that_cannot_hear_that_it_stays_is_no_trouble(serve: Serve, service: tuple[Any, ...]) -> None:
+    target = await serve(*service)
+    async with asyncio.timeout(5):
+        await Switchboard({GrpcTarget: GrpcLine}).take_back(target, "u-1", 0.5)
+        await GrpcLine().take_back(NOBODY, "u-1", 0.5)
 
 
 async def test_the_switchboard_speaks_grpc_to_whoever_wants_it(serve: Serve, tmp_path: Path) -> None:

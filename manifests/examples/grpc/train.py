@@ -50,6 +50,15 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
         with self.lock:
             return self.answer if request.id == self.answer.id else Answer(state=Answer.STATE_IDLE)
 
+    def Cancel(self, request: checkpoint_pb2.CancelRequest, context: grpc.ServicerContext) -> Answer:  # noqa: ARG002, N802
+        """Forget the request: the pod stays, and the loop has never stopped."""
+        with self.lock:
+            if request.id == self.answer.id:
+                print("taken back", flush=True)
+                self.is_wanted = False
+                self.answer = Answer(state=Answer.STATE_IDLE)
+        return Answer(state=Answer.STATE_IDLE)
+
     def save_if_wanted(self, step: int) -> None:
         """Save whole or not at all: what is renamed into its place is never half a checkpoint."""
         with self.lock:
