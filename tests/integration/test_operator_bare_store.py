@@ -1,0 +1,174 @@
+"""The room for bare pods that wait for being made anew: one tenant's never take all of it, whoever has counted them."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from reprieve_operator import bare_store
+from reprieve_operator.announce import REASONS, Announcer, Regarding
+from reprieve_operator.bare_store import BareStore
+from reprieve_operator.clock import Clock
+from reprieve_operator.effects import Effects
+from reprieve_operator.metrics import Metrics
+from reprieve_operator.pods import Pod
+from reprieve_operator.policy_source import PolicySource
+from reprieve_operator.requeuer import Requeuer
+from reprieve_policy import keys
+from reprieve_policy.settings import PolicySettings
+from reprieve_runtime.api import ApiError
+from reprieve_testing.builders import an_eviction
+
+RECORDS = "/apis/apps/v1/namespaces/reprieve-system/controllerrevisions"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+FULL = "too many pods wait for being made anew"
+
+
+@dataclass
+class Cluster:
+    """What the store and the requeuer do to one, in memory."""
+
+    objects: dict[str, Any] = field(default_factory=dict)
+    current: PolicySettings = field(default_factory=lambda: PolicySettings(recreate_bare_pods=True))
+    told: list[tuple[str, str, str]] = field(default_factory=list)
+
+    async def pages(
+        self, path: str, kind: type[Any], *, params: Mapping[str, str], metadata_only: bool
+    ) -> AsyncIterator[list[Any]]:
+        assert (path, params, metadata_only) == (RECORDS, {"labelSelector": keys.BARE_POD}, True)
+        for found in list(self.records):
+            yield [msgspec.convert({"metadata": found["metadata"]}, kind)]
+
+    async def create(self, path: str, document: Any) -> Any:
+        if path == REVIEWS:
+            return {"status": {"allowed": True}}
+        place = f"{path}/{document['metadata']['name']}"
+        if place in self.objects:
+            raise ApiError(409, "AlreadyExists", "it is there")
+        self.objects[place] = document
+        return document
+
+    async def find(self, path: str, _: type[Any]) -> Any:
+        return self.objects.get(path)
+
+    async def remove(self, path: str) -> None:
+        self.objects.pop(path, None)
+
+    def announce(self, regarding: Regarding, reason: str, note: str) -> None:
+        assert reason in REASONS
+        self.told.append((regarding.name, reason, note))
+
+    @property
+    def records(self) -> list[Any]:
+        return [found for path, found in self.objects.items() if path.startswith(RECORDS)]
+
+    def store(self) -> BareStore:
+        return BareStore(cast("Effects", self), "reprieve-system")
+
+    async def preserve(self, store: BareStore, name: str, **annotations: str) -> None:
+        """Have the pod's end begin."""
+        whole = a_bare_pod("team", name, **annotations)
+        self.objects[f"/api/v1/namespaces/team/pods/{name}"] = whole
+        requeuer = Requeuer(
+            cast("Effects", self),
+            store,
+            policy=cast("PolicySource", self),
+            announcer=cast("Announcer", self),
+            metrics=Metrics(),
+            clock=Clock(),
+            interval_seconds=1,
+        )
+        await requeuer.preserve(msgspec.convert(whole, Pod), an_eviction().build())
+
+
+def a_bare_pod(namespace: str, name: str, **annotations: str) -> Any:
+    metadata = {"namespace": namespace, "name": name, "uid": f"uid-{name}", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr(bare_store, "MAX_RECORDS", 3)
+    monkeypatch.setattr(bare_store, "MAX_RECORDS_OF_NAMESPACE", 2)
+    monkeypatch.setattr(bare_store, "MAX_BYTES", 2048)
+    return Cluster()
+
+
+async def keep(store: BareStore, *names: str) -> None:
+    for namespace, name in (found.split("/") for found in names):
+        await store.put(f"uid-{name}", a_bare_pod(namespace, name))
+
+
+def refusal(store: BareStore, namespace: str) -> str:
+    return store.refuses(a_bare_pod(namespace, "next"))
+
+
+KEPT = {
+    "nothing": ((), "", ""),
+    "one of a Namespace": (("a/1",), "", ""),
+    "all that a Namespace may have": (("a/1", "a/2"), FULL, ""),
+    "all that there is room for, of nobody too many": (("a/1", "b/2", "c/3"), FULL, FULL),
+    "the same one twice, which is one": (("a/1", "a/1"), "", ""),
+}
+
+
+@pytest.mark.parametrize(("names", "for_a", "for_another"), KEPT.values(), ids=KEPT)
+async def test_there_is_room_for_so_many_of_a_namespace_and_in_all(
+    cluster: Cluster, names: tuple[str, ...], for_a: str, for_another: str
+) -> None:
+    store = cluster.store()
+    await keep(store, *names)
+    assert (refusal(store, "a"), refusal(store, "d")) == (for_a, for_another)
+
+    next_leaders = cluster.store()
+    await next_leaders.load()
+    assert (refusal(next_leaders, "a"), refusal(next_leaders, "d")) == (for_a, for_another)
+
+
+async def test_what_was_written_while_the_rest_was_read_is_counted_once(cluster: Cluster) -> None:
+    await keep(cluster.store(), "a/1")
+    store = cluster.store()
+    await keep(store, "a/1")
+    await store.load()
+    assert not refusal(store, "a")
+    await keep(store, "a/2")
+    assert refusal(store, "a") == FULL
+
+
+async def test_what_is_made_or_given_up_leaves_its_room_once(cluster: Cluster) -> None:
+    store = cluster.store()
+    await keep(store, "a/1", "a/2")
+    await store.remove("uid-1")
+    await store.remove("uid-1")
+    assert not refusal(store, "a")
+    await keep(store, "a/3")
+    assert refusal(store, "a") == FULL
+
+
+NOTES = {
+    "little": ("x", False),
+    "2,000 characters of a byte each, and the rest": ("x" * 2000, True),
+    "900 of two bytes each, and the rest": ("ä" * 900, False),
+    "1,000 of two bytes each, and the rest": ("ä" * 1000, True),
+}
+
+
+@pytest.mark.parametrize(("note", "is_refused"), NOTES.values(), ids=NOTES)
+def test_a_manifest_may_have_so_many_bytes_not_characters(cluster: Cluster, note: str, *, is_refused: bool) -> None:
+    why = cluster.store().refuses(a_bare_pod("a", "next", note=note))
+    assert why == ("its manifest has more than 2 KiB" if is_refused else "")
+
+
+async def test_one_for_which_there_is_no_room_goes_all_the_same_and_its_event_says_so(cluster: Cluster) -> None:
+    store = cluster.store()
+    for name in ("first", "second", "third"):
+        await cluster.preserve(store, name)
+    await cluster.preserve(store, "large", note="x" * 2048)
+    assert [place.name for place in store.places.values()] == ["first", "second"]
+    assert len(cluster.records) == 2
+    assert cluster.told == [
+        ("third", "SoftEvictionNotRequeued", f"the pod is not made anew: {FULL}"),
+        ("large", "SoftEvictionNotRequeued", "the pod is not made anew: its manifest has more than 2 KiB"),
+    ]
