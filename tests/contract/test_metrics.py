@@ -6,6 +6,7 @@ from typing import NamedTuple, cast
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from reprieve_operator import announce
 from reprieve_operator.metrics import Metrics
 from reprieve_policy.cost import WEIGHTS
 from reprieve_policy.eviction import Cause, Ground, Outcome
@@ -57,6 +58,12 @@ def test_no_metric_names_a_pod() -> None:
 def test_the_values_of_labels_are_said() -> None:
     values = {*Cause, *Ground, *(outcome for outcome in Outcome if outcome.is_failure)}
     assert {value for value in values if f"`{value}`" not in METRICS} == set()
+
+
+def test_the_bounds_of_events_are_said() -> None:
+    said = " ".join(METRICS.split())
+    assert f"At most {announce._EVENTS_PER_SECOND} are written in a second" in said
+    assert f"where {announce._ROOM:,} wait ({announce._ROOM_FOR_NORMAL:,} for those of type `Normal`)" in said
 
 
 def test_the_weights_are_those_of_the_policy() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -21,9 +22,12 @@ class Written:
     """Takes Events as the API server would."""
 
     documents: list[Any] = field(default_factory=list)
+    at: list[float] = field(default_factory=list)
+    """When, by the loop's clock."""
 
     async def post(self, _: str, document: Any, decode_as: type[Any]) -> Any:
         self.documents.append(document)
+        self.at.append(asyncio.get_running_loop().time())
         return decode_as()
 
     @property
@@ -74,6 +78,20 @@ async def test_what_is_too_much_is_told_of_together_and_what_went_wrong_has_room
         "name": "team",
     }
     assert metrics.registry.get_sample_value("reprieve_events_dropped_total") == 3
+
+
+async def test_no_more_are_written_in_a_second_than_the_api_server_is_to_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announce, "_EVENTS_PER_SECOND", 20)
+    written = Written()
+    told, _ = announcer(written)
+    for number in range(5):
+        told.announce(pod(str(number)), "CheckpointRequested", f"asked {number}")
+    running = asyncio.create_task(told.run())
+    await written.until(5)
+    running.cancel()
+
+    pauses = [later - earlier for earlier, later in pairwise(written.at)]
+    assert min(pauses) > 0.049, "a twentieth of a second, less what the clock rounds"
 
 
 async def test_an_event_waits_for_calls_about_victims_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
