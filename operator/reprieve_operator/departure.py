@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 HOPELESS = (400, 403, 422)
 """Asking once more will not be answered otherwise."""
+_LOOK_AGAIN = (0, 409)
+"""Nobody answered, or the picture was old."""
 NO_ROOM = 422
 """What a write gets where the pod's own annotations fill the 262,144 bytes that the API server allows."""
 
@@ -49,6 +51,7 @@ class Departure:
         self._ending = Ending(tools)
         self._evicting = Evicting(tools)
         self._is_recorded = False
+        self._is_published = False
         self._is_preserved = False
         self._is_asked = False
         self._waits_for_job = False
@@ -89,15 +92,18 @@ class Departure:
 
     async def finish(self, pod: Pod, state: Eviction) -> Pod:
         """Write the last state of a pod that ended by itself; of one that failed, what its replacement inherits before."""
-        if ending.is_inherited(state, has_failed=observe.has_failed(pod)):
-            await self._record(pod, state)
+        await self._record(pod, state, is_inherited=ending.is_inherited(state, has_failed=observe.has_failed(pod)))
         return await self._write_last(self._tools.effects.write_finished, pod, state)
 
     async def stay(self, pod: Pod, state: Eviction) -> Pod:
         """Write the last state of a pod that stays; before, take back what was left on its owner."""
         if ending.was_counted(state):
             await self._retract(pod, state)
-        return await self._write_last(self._tools.effects.write_cancelled, pod, state)
+        await self._publish(pod, state)
+        stayed = await self._write_last(self._tools.effects.write_cancelled, pod, state)
+        # It may be asked for again, and save anew.
+        self._is_recorded = self._is_published = self._is_preserved = False
+        return stayed
 
     def vanished(self, uid: str, last: Pod | None) -> None:
         """Take note that the victim is gone, as it was seen last."""
@@ -174,6 +180,8 @@ class Departure:
             self._waits_for_job = False
             self._tools.tally.suspended(pod, decision.eviction)
         if decision.moves:
+            # Somebody else has deleted it.
+            await self._publish(pod, decision.eviction)
             try:
                 pod = await self._tools.effects.write_state(pod, decision.eviction, None, begins=False)
             except ApiError as error:
@@ -190,15 +198,31 @@ class Departure:
             self._see(replace(pod, metadata=await self._tools.effects.let_go(pod.metadata)))
         return pause
 
-    async def _record(self, pod: Pod, state: Eviction) -> None:
-        """Leave on the pod's owner what its replacement inherits."""
-        if self._is_recorded or not self._may_return(pod):
+    async def _record(self, pod: Pod, state: Eviction, *, is_inherited: bool = True) -> None:
+        """Leave on the pod's owner what its replacement inherits; where none does, only when it has saved."""
+        if not (is_inherited and self._may_return(pod)):
+            await self._publish(pod, state)
+            return
+        if self._is_recorded:
             return
         try:
             await self._tools.ledger.record(pod, state, self._tools.clock.now())
         except ApiError as error:
             _resign("ledger not written", pod, error)
-        self._is_recorded = True
+        self._is_recorded = self._is_published = True
+
+    async def _publish(self, pod: Pod, state: Eviction) -> None:
+        """Say on the pod's owner when it has saved, before the pod's last write: whoever is killed in between says it again."""
+        if self._is_published or state.checkpoint is None:
+            return
+        try:
+            await self._tools.ledger.publish(pod, state.checkpoint.saved_at)
+        except ApiError as error:
+            if error.status in _LOOK_AGAIN:
+                raise
+            # The pod says it, too. Without this, a broken webhook for owners would keep a victim from being stood down.
+            _log.warning("checkpoint not published", extra={"pod": pod.metadata.key, "error": str(error)})
+        self._is_published = True
 
     async def _retract(self, pod: Pod, state: Eviction) -> None:
         try:

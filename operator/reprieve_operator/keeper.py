@@ -215,7 +215,6 @@ class Keeper:
             return await self._departure.proceed(pod, decision)
         if state.phase in (Phase.CANCELLED, Phase.SPARED):
             self.see(await self._departure.stay(pod, state))
-            await self._publish(pod, state)
             await self._workload.take_back(pod, state)
         elif state.phase is Phase.FINISHED:
             self.see(await self._departure.finish(pod, state))
@@ -231,15 +230,6 @@ class Keeper:
                 self._workload.asking.begin_attempt()
         self._written(pod, decision)
         return 0.0
-
-    async def _publish(self, pod: Pod, state: Eviction) -> None:
-        if state.checkpoint is None:
-            return
-        try:
-            await self._tools.ledger.publish(pod, state.checkpoint.saved_at)
-        except ApiError as error:
-            # The pod itself says it; that is no reason to write its cancellation anew.
-            _log.warning("checkpoint not published", extra={"pod": pod.metadata.key, "error": str(error)})
 
     async def _write_waiting(self, pod: Pod, state: Eviction, *, begins: bool) -> None:
         """Write a phase in which the workload has time, with the request where an annotation carries it."""

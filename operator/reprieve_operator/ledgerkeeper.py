@@ -1,4 +1,7 @@
-"""Writes what a replacement inherits to the owner's metadata, before the victim goes. Never its template."""
+"""Writes what a replacement inherits to the owner's metadata, before the victim goes. Never its template.
+
+When a pod of the owner last saved is written with it, or by itself where nobody inherits anything.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -53,7 +56,7 @@ class LedgerKeeper:
         after = ledger.record(before, owner.slot, state, pod.metadata, now)
         if after == before and keys.LEDGER in labels_of(owner.metadata):
             return
-        annotations = {keys.LEDGER: ledger.render(after), **_saved(ledger.last_saved_at(after))}
+        annotations = {keys.LEDGER: ledger.render(after), **_saved(owner, ledger.last_saved_at(after))}
         await self._patch(owner, {"annotations": annotations, "labels": {keys.LEDGER: _LABEL}})
 
     async def retract(self, pod: Pod, state: Eviction) -> None:
@@ -68,11 +71,11 @@ class LedgerKeeper:
             await self._patch(owner, {"annotations": {keys.LEDGER: text}, "labels": {keys.LEDGER: label}})
 
     async def publish(self, pod: Pod, saved_at: datetime) -> None:
-        """Say on the owner when a pod that stays has saved; where it is counted, `record` says so."""
+        """Say on the owner when a pod has saved that is not counted; of one that is, `record` says so. Raises `ApiError` as that does."""
         owner = await self._find_owner(pod)
-        known = None if owner is None else timestamp.parse(annotations_of(owner.metadata).get(keys.LAST_CHECKPOINT_AT))
-        if owner is not None and (known is None or known < saved_at):
-            await self._patch(owner, {"annotations": _saved(saved_at)})
+        news = {} if owner is None else _saved(owner, saved_at)
+        if owner is not None and news:
+            await self._patch(owner, {"annotations": news})
 
     async def _find_owner(self, pod: Pod) -> _Found | None:
         reference = controller_of(pod.metadata)
@@ -106,5 +109,9 @@ class LedgerKeeper:
                 raise
 
 
-def _saved(saved_at: datetime | None) -> Mapping[str, str]:
-    return {} if saved_at is None else {keys.LAST_CHECKPOINT_AT: timestamp.render(saved_at)}
+def _saved(owner: _Found, saved_at: datetime | None) -> Mapping[str, str]:
+    """Return what the owner says of it, where that is news: its pods need not go in the order in which they saved."""
+    known = timestamp.parse(annotations_of(owner.metadata).get(keys.LAST_CHECKPOINT_AT))
+    if saved_at is None or (known is not None and known >= saved_at):
+        return {}
+    return {keys.LAST_CHECKPOINT_AT: timestamp.render(saved_at)}

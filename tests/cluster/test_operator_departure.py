@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from reprieve_testing.workload import HINT, Workload
 pytestmark = pytest.mark.cluster
 
 HTTP = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
+SOFT_EVICTION = "reprieve.dev/soft-eviction"
 CEILING_SECONDS = 2
 
 
@@ -135,6 +138,66 @@ def test_one_that_is_not_to_be_requeued_leaves_nothing(cluster: ClusterHandle, n
     cluster.mark(namespace, pod["metadata"]["name"])
     cluster.wait_gone(namespace, pod["metadata"]["name"])
     assert ledger_of(cluster, namespace) is None
+
+
+def test_of_one_that_is_not_to_be_requeued_the_owner_says_when_it_saved(cluster: ClusterHandle, namespace: str) -> None:
+    pod = start_job(cluster, namespace, checkpoint_hint=HINT, requeue="never")
+    name = pod["metadata"]["name"]
+    with Workload(pod["status"]["podIP"], on_post={"state": "saved", "path": "/data/7"}):
+        cluster.mark(namespace, name)
+        cluster.wait_gone(namespace, name)
+    (said,) = kept_on_owner(cluster, namespace).items()
+    assert said[0] == "reprieve.dev/last-checkpoint-at"
+    assert datetime.fromisoformat(said[1]) <= datetime.now(UTC)
+    assert len(cluster.audit(namespace, name)) <= 5
+
+
+def test_the_owner_is_told_when_one_saved_that_finishes_or_stays_once_it_waits_for_its_gang_no_longer(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    owner = an_idle_job(cluster, namespace)
+    gang: dict[str, Any] = {"labels": {"pod-group.scheduling.sigs.k8s.io": "train"}, "annotations": HTTP}
+    addresses = {
+        name: cluster.create_pod(namespace, name, ownerReferences=[owner], **gang)["status"]["podIP"]
+        for name in ("finishes", "stays", "saves")
+    }
+    with ExitStack() as stack:
+        workloads = {name: stack.enter_context(Workload(str(address))) for name, address in addresses.items()}
+        cluster.mark(namespace, "saves")
+        for name in ("finishes", "stays"):
+            workloads[name].state = {"state": "saved"}
+        saved = {name: saved_at(cluster.wait_phase(namespace, name, "saved")) for name in ("finishes", "stays")}
+        assert kept_on_owner(cluster, namespace) == {}
+        end_with(cluster, namespace, "finishes", "Succeeded")
+        cluster.wait_phase(namespace, "finishes", "finished")
+        assert kept_on_owner(cluster, namespace) == {"reprieve.dev/last-checkpoint-at": saved["finishes"]}
+        cluster.kubectl.read("label", "pod", "saves", "-n", namespace, f"{SOFT_EVICTION}-")
+        wait_for(
+            "it stays",
+            lambda: SOFT_EVICTION not in cluster.kubectl.get("pod", "stays", "-n", namespace)["metadata"]["labels"],
+        )
+        latest = max(saved.values(), key=datetime.fromisoformat)
+        assert kept_on_owner(cluster, namespace) == {"reprieve.dev/last-checkpoint-at": latest}
+
+
+def an_idle_job(cluster: ClusterHandle, namespace: str) -> Any:
+    """Create a Job that no controller works for, and return a reference to it."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
+    metadata = {"name": "train", "namespace": namespace}
+    spec = {"managedBy": "example.com/nobody", "template": {"spec": pod}}
+    cluster.kubectl.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+    uid = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"]["uid"]
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
+
+
+def kept_on_owner(cluster: ClusterHandle, namespace: str) -> dict[str, str]:
+    """Return what the Job's annotations say that is Reprieve's."""
+    annotations = cluster.kubectl.get("job", "train", "-n", namespace)["metadata"].get("annotations", {})
+    return {key: text for key, text in annotations.items() if key.startswith("reprieve.dev/")}
+
+
+def saved_at(pod: Any) -> str:
+    return str(json.loads(pod["metadata"]["annotations"]["reprieve.dev/eviction"])["checkpoint"]["at"])
 
 
 def test_one_that_fails_after_it_was_told_leaves_what_a_deleted_one_would(
