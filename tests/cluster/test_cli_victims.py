@@ -18,6 +18,10 @@ from reprieve_testing.workload import HINT, Workload
 pytestmark = pytest.mark.cluster
 
 HTTP = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
+BY_SOMEBODY = {
+    "scheduling.koordinator.sh/soft-eviction": '{"initiator":"koord-descheduler","reason":"the node is hot"}',
+}
+CYAN = "\x1b[36m"
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +85,49 @@ def test_all_pods_of_a_workload_go_and_no_others(cluster: ClusterHandle, namespa
 
 
 @pytest.mark.usefixtures("operator")
+def test_all_pods_of_a_job_go_and_no_others(cluster: ClusterHandle, namespace: str) -> None:
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "none"}],
+        "tolerations": [{"operator": "Exists"}],
+    }
+    for name in ("two", "other"):
+        spec = {"parallelism": 2, "completions": 2, "template": {"spec": pod}}
+        metadata = {"name": name, "namespace": namespace}
+        cluster.kubectl.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+
+    def pods_of(job: str) -> set[str]:
+        found = cluster.kubectl.get("pods", "-n", namespace, "-l", f"job-name={job}")["items"]
+        return {pod["metadata"]["name"] for pod in found if pod["status"]["phase"] == "Running"}
+
+    first, others = (
+        wait_for("two pods", lambda job=job: len(p := pods_of(job)) == 2 and p) for job in ("two", "other")
+    )
+    done = cluster.reprieve("evict", "job/two", "-n", namespace)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.splitlines()) == {f"pod/{name} soft eviction requested" for name in first}
+    for name in first:
+        cluster.wait_gone(namespace, name)
+    assert pods_of("other") == others
+    done = cluster.reprieve("evict", "job/three", "-n", namespace)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"reprieve: job/three: not found in namespace {namespace}\n"
+
+
+@pytest.mark.usefixtures("operator")
+def test_who_waits_no_longer_than_so_long_is_told_how_many_are_still_there(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    pod = cluster.create_pod(namespace, "slow", annotations=HTTP)
+    with Workload(str(pod["status"]["podIP"])):
+        done = cluster.reprieve("evict", "slow", "-n", namespace, "--wait", "--timeout", "2s")
+        assert (done.returncode, done.stderr) == (1, "reprieve: 1 of 1 are still there\n")
+        assert done.stdout.splitlines()[0] == "pod/slow soft eviction requested"
+        # It stops waiting, and nothing else.
+        assert cluster.wait_phase(namespace, "slow", "checkpointing")["metadata"].get("deletionTimestamp") is None
+
+
+@pytest.mark.usefixtures("operator")
 def test_one_that_was_spared_is_told_and_is_a_failure_to_evict(cluster: ClusterHandle, namespace: str) -> None:
     pod = cluster.create_pod(namespace, "spared", annotations=HTTP)
     with Workload(str(pod["status"]["podIP"])):
@@ -138,22 +185,40 @@ def test_on_a_terminal_there_is_a_table_with_a_bar(cluster: ClusterHandle, names
     with Workload(str(pod["status"]["podIP"])):
         cluster.mark(namespace, "seen")
         cluster.wait_phase(namespace, "seen", "checkpointing")
-        ours, theirs = pty.openpty()
-        environ = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "20"}
-        watching = subprocess.Popen(
-            cluster.reprieve_command("watch", "-n", namespace), stdin=theirs, stdout=theirs, stderr=theirs, env=environ
-        )
-        os.close(theirs)
-        try:
-            shown = read_until(ours, ("checkpointing", "━", "s left"))
-        finally:
-            watching.send_signal(signal.SIGINT)
-            assert watching.wait(10) == 130
-            os.close(ours)
+        shown = watch_on_a_terminal(cluster, namespace, ("checkpointing", "━", "s left"))
     assert "seen" in shown
     once = cluster.reprieve("watch", "--once", "-n", namespace)
     assert "\x1b" not in once.stdout
     assert f"{namespace}/seen  checkpointing" in once.stdout
+
+
+@pytest.mark.usefixtures("operator")
+def test_who_asked_stands_in_the_table_in_each_line_and_in_json(cluster: ClusterHandle, namespace: str) -> None:
+    # Let finish by what a scheduler asked for: a phase that has a colour.
+    cluster.create_pod(namespace, "asked", annotations=HTTP | BY_SOMEBODY, spec={"activeDeadlineSeconds": 200})
+    cluster.wait_phase(namespace, "asked", "reprieved")
+    watch_on_a_terminal(cluster, namespace, (f"{CYAN}reprieved", "ASKED BY", "by koord-descheduler", "near-completion"))
+    line = cluster.reprieve("watch", "--once", "-n", namespace).stdout
+    assert "\x1b" not in line
+    assert line.rstrip().endswith("left  by koord-descheduler  near-completion")
+    told = json.loads(cluster.reprieve("watch", "--once", "-o", "json", "-n", namespace).stdout)
+    assert (told["initiator"], told["reason"], told["cause"]) == ("koord-descheduler", "the node is hot", "priority")
+
+
+def watch_on_a_terminal(cluster: ClusterHandle, namespace: str, wanted: tuple[str, ...]) -> str:
+    """Run `reprieve watch` on a terminal until all of that is there; return all that it showed."""
+    ours, theirs = pty.openpty()
+    environ = os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "20"}
+    watching = subprocess.Popen(
+        cluster.reprieve_command("watch", "-n", namespace), stdin=theirs, stdout=theirs, stderr=theirs, env=environ
+    )
+    os.close(theirs)
+    try:
+        return read_until(ours, wanted)
+    finally:
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(10) == 130
+        os.close(ours)
 
 
 def read_until(terminal: int, wanted: tuple[str, ...], seconds: float = 20.0) -> str:

@@ -50,6 +50,11 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def notes(cluster: ClusterHandle, namespace: str, reason: str) -> list[str]:
+    items = cluster.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
+    return [item["note"] for item in items if item["reason"] == reason]
+
+
 def is_unmarked(pod: Json) -> bool:
     metadata = pod["metadata"]
     return KOORDINATOR not in metadata["annotations"] and "reprieve.dev/soft-eviction" not in metadata["labels"]
@@ -117,6 +122,10 @@ def test_one_that_is_almost_complete_is_reprieved_until_then_and_then_asked(
     assert "reprieve.dev/checkpoint-request" in hinted["metadata"]["annotations"]
     told = ["PreemptionRefused", "CheckpointRequested"]
     wait_for("Events", lambda: cluster.event_reasons(namespace, "almost") == told)
+    until = moment(state(reprieved)["deadline"])
+    assert notes(cluster, namespace, "PreemptionRefused") == [
+        f"the pod stays until {until:%H:%M:%SZ}: its time is almost over"
+    ]
 
 
 @pytest.mark.usefixtures("operator")
