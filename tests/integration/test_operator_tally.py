@@ -1,6 +1,7 @@
 """What is counted and told of a victim: once each, under labels of which there are few."""
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -11,14 +12,21 @@ from reprieve_operator.metrics import Metrics
 from reprieve_operator.namespace_policies import NamespacePolicies
 from reprieve_operator.pods import Pod
 from reprieve_operator.tally import Tally
+from reprieve_policy import life
+from reprieve_policy.checkpoint import AnnotationHint, Plan, Strategy
+from reprieve_policy.contract import Answer, AnswerState
 from reprieve_policy.eviction import Cause, Device, Eviction, Ground, Outcome, Phase, Price
-from reprieve_policy.life import Decision
+from reprieve_policy.life import Decision, Seen
 from reprieve_policy.life_table import Move
 from reprieve_policy.namespace import NamespacePolicy
+from reprieve_policy.settings import PolicySettings
 from reprieve_testing.builders import after, an_eviction
 
 POD = msgspec.convert({"metadata": {"name": "p", "namespace": "team", "uid": "u"}}, Pod)
 ENDED = replace(an_eviction().build(), phase=Phase.TERMINATING, grace_seconds=30, outcome=Outcome.SAVED)
+HINTED = an_eviction().hinted(deadline=after(600)).build()
+SAVING = an_eviction().answered(Phase.CHECKPOINTING, deadline=after(600)).build()
+PLAN = Plan(strategy=Strategy.AUTO, hint=AnnotationHint(), timeout_seconds=600, max_deferral_seconds=300)
 REFUSED = replace(an_eviction().asked_by_scheduler().build(), refused_on=Ground.NEAR_COMPLETION, deadline=after(60))
 
 
@@ -102,3 +110,71 @@ def test_an_eviction_that_goes_on_is_no_refusal() -> None:
     hinted: Eviction = replace(REFUSED, phase=Phase.HINTED, attempt=1)
     world.tally().moved(POD, Decision(hinted, (Move(Phase.REQUESTED), Move(Phase.HINTED))))
     assert world.value("reprieve_preemption_refusals_total", ground="near-completion") is None
+
+
+def answering(state: AnswerState, **fields: Any) -> Seen:
+    return Seen(answer=Answer(state=state, eviction_id=HINTED.eviction_id, **fields))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The counters of what happens on the way, and the histogram of what is saved."""
+
+    extensions: int = 0
+    deferrals: int = 0
+    cancellations: int = 0
+    requeued_by_owner: int | None = None
+    saved: int = 0
+    saved_within: float = 0.0
+    """Seconds of all together."""
+
+
+STEPS = {
+    "a hint that is answered": (HINTED, answering(AnswerState.SAVING), after(1), Counts()),
+    "a deadline that is put off, once": (SAVING, Seen(), after(600), Counts(extensions=1)),
+    "one that was put off before": (replace(SAVING, phase=Phase.EXTENDED), Seen(), after(600), Counts()),
+    "a deferral": (HINTED, answering(AnswerState.DEFER, defer_seconds=60), after(1), Counts(deferrals=1)),
+    "a mark that is taken back": (HINTED, Seen(is_marked=False), after(1), Counts(cancellations=1)),
+    "one that is taken back after the deletion": (
+        ENDED,
+        Seen(is_marked=False, is_being_deleted=True),
+        after(1),
+        Counts(),
+    ),
+    "a checkpoint at the first word": (
+        HINTED,
+        answering(AnswerState.SAVED),
+        after(42.5),
+        Counts(saved=1, saved_within=42.5),
+    ),
+    "one that took longer, from the hint on": (
+        replace(SAVING, answered_at=after(5)),
+        answering(AnswerState.SAVED),
+        after(590),
+        Counts(saved=1, saved_within=590.0),
+    ),
+    "one that cannot be made": (HINTED, answering(AnswerState.CANNOT), after(1), Counts()),
+    "a victim that is gone, and was the last": (ENDED, Seen(is_gone=True), after(31), Counts()),
+    "one in whose place its owner makes another": (
+        ENDED,
+        Seen(is_gone=True, is_replaced=True),
+        after(31),
+        Counts(requeued_by_owner=1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("state", "seen", "now", "want"), STEPS.values(), ids=STEPS)
+def test_each_step_on_the_way_is_counted_once_and_as_what_it_is(
+    state: Eviction, seen: Seen, now: datetime, want: Counts
+) -> None:
+    world = World()
+    world.tally().moved(POD, life.decide(state, seen, PLAN, PolicySettings(), now))
+    assert want == Counts(
+        extensions=world.value("reprieve_preemption_extensions_total"),
+        deferrals=world.value("reprieve_preemption_deferrals_total"),
+        cancellations=world.value("reprieve_preemption_cancellations_total"),
+        requeued_by_owner=world.value("reprieve_preemption_victim_requeue_total", namespace="team", by="owner"),
+        saved=world.value("reprieve_preemption_checkpoint_duration_seconds_count"),
+        saved_within=world.value("reprieve_preemption_checkpoint_duration_seconds_sum"),
+    )
