@@ -83,12 +83,21 @@ def test_the_table_is_aligned() -> None:
     ]
 
 
-def test_the_cost_is_compared_where_the_pods_that_are_no_victims_doubled() -> None:
-    rows = figures.summarise([a_turn(), a_turn(bystanders=2000, cpu_seconds=0.52, rss_mib=78.0), a_turn(victims=50)])
+def test_times_and_cost_are_compared_where_the_pods_that_are_no_victims_doubled() -> None:
+    doubled = a_turn(
+        bystanders=2000,
+        hint_seconds=[0.2] * 98 + [0.4, 0.9],
+        whole_seconds=5.5,
+        cpu_seconds=0.52,
+        rss_mib=78.0,
+        api_server_cpu_seconds=2.2,
+    )
 
-    assert figures.doubled(rows) == [
-        "100 victims among 2,000 pods instead of 1,000: operator's CPU +4.0%, memory -2.5%"
-    ]
+    [sentence] = figures.doubled(figures.summarise([a_turn(), doubled, a_turn(victims=50)]))
+    assert sentence == (
+        "100 victims among 2,000 pods instead of 1,000: hint p50 0.10 → 0.20 s, p99 0.50 → 0.40 s, whole 6.0 → 5.5 s; "
+        "operator's CPU +4.0%, memory -2.5%, API server's CPU +10.0%"
+    )
 
 
 def test_what_no_table_has_is_said_in_sentences() -> None:

@@ -175,15 +175,23 @@ def _shown(number: float) -> str:
 
 
 def doubled(rows: Iterable[Row]) -> list[str]:
-    """Say what became of the operator's cost where the pods that are no victims doubled, one sentence a comparison."""
+    """Say what changed where the pods that are no victims doubled: for victims, the operator, and the API server under both."""
     ours = {(row.victims, row.bystanders): row for row in rows if row.contender == REPRIEVE}
     return [
-        f"{victims:,} victims among {2 * others:,} pods instead of {others:,}: operator's CPU "
-        f"{ours[victims, 2 * others].cpu_seconds_per_thousand / row.cpu_seconds_per_thousand - 1:+.1%}, "
-        f"memory {ours[victims, 2 * others].rss_mib / row.rss_mib - 1:+.1%}"
+        f"{victims:,} victims among {2 * others:,} pods instead of {others:,}: {_change(row, ours[victims, 2 * others])}"
         for (victims, others), row in ours.items()
         if (victims, 2 * others) in ours
     ]
+
+
+def _change(before: Row, now: Row) -> str:
+    api_server = now.api_server_cpu_seconds_per_thousand / before.api_server_cpu_seconds_per_thousand - 1
+    return (
+        f"hint p50 {before.p50_seconds:.2f} → {now.p50_seconds:.2f} s, p99 {before.p99_seconds:.2f} → {now.p99_seconds:.2f} s, "
+        f"whole {before.whole_seconds:.1f} → {now.whole_seconds:.1f} s; "
+        f"operator's CPU {now.cpu_seconds_per_thousand / before.cpu_seconds_per_thousand - 1:+.1%}, "
+        f"memory {now.rss_mib / before.rss_mib - 1:+.1%}, API server's CPU {api_server:+.1%}"
+    )
 
 
 def sentences(turns: Sequence[Turn], starts: Iterable[Start], traffic: Iterable[Traffic]) -> list[str]:
