@@ -1,4 +1,4 @@
-"""The agent in real pods: added by the webhook, without credentials, and heard by what cannot serve HTTP.
+"""The agent in real pods: added by the webhook, without credentials, and heard by what cannot serve HTTP; and who does without.
 
 Where no real node can run, what needs one is skipped; what the API server makes of the webhook's patch is tested anyway.
 """
@@ -6,6 +6,7 @@ Where no real node can run, what needs one is skipped; what the API server makes
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mainjob.world import Nodes, World
 from realcluster.image import PYTHON_IMAGE
 from realcluster.progress import Progress
 from reprieve_policy import agent, eviction, keys
+from reprieve_testing import overlays
 from reprieve_testing.cluster import cleared, wait_for
 from reprieve_testing.manifests import EXAMPLES
 
@@ -136,8 +138,30 @@ def test_what_cannot_work_is_refused_with_all_its_reasons(here: World, namespace
 def test_an_example_is_asked_by_the_agent_saves_goes_and_its_replacement_resumes(
     real: World, namespace: str, example: str
 ) -> None:
-    selector = f"batch.kubernetes.io/job-name={example}"
     real.kubectl.read("apply", "-n", namespace, "-k", EXAMPLES / example)
+    loses_nothing(real, namespace, example)
+
+
+@pytest.mark.real_node
+def test_an_example_that_polls_answers_by_its_own_right_saves_goes_and_its_replacement_resumes(
+    real: World, namespace: str, tmp_path: Path
+) -> None:
+    real.kubectl.read("apply", "-f", EXAMPLES / "annotation" / "own-pod-only.yaml")
+    real.kubectl.read("apply", "-k", overlays.beside_the_api_server(real.kubectl, namespace, tmp_path))
+    loses_nothing(real, namespace, "annotation")
+
+
+@pytest.mark.real_node
+def test_an_example_that_speaks_grpc_is_asked_saves_goes_and_its_replacement_resumes(
+    real: World, namespace: str, tmp_path: Path
+) -> None:
+    real.kubectl.read("apply", "-k", overlays.with_grpc(namespace, tmp_path))
+    loses_nothing(real, namespace, "grpc")
+
+
+def loses_nothing(real: World, namespace: str, job: str) -> None:
+    """Ask a Job's pod to go: it saves first, its replacement goes on from there, and the Job is not charged for it."""
+    selector = f"batch.kubernetes.io/job-name={job}"
     first = wait_for("a pod that trains", lambda: training(real, namespace, selector), PATIENCE)
     real.kubectl.read("label", "pod", first, "-n", namespace, f"{keys.SOFT_EVICTION}=requested")
     second = wait_for("its replacement", lambda: training(real, namespace, selector, but=first), PATIENCE)

@@ -8,6 +8,7 @@ import yaml
 
 from realcluster import install
 from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.manifests import EXAMPLES
 
 pytestmark = pytest.mark.cluster
 
@@ -58,6 +59,9 @@ def test_every_webhook_is_called_on_the_port_that_is_asked_for(cluster: ClusterH
 
 
 def test_the_examples_are_accepted(cluster: ClusterHandle) -> None:
-    for words in (("-k", install.MANIFESTS / "examples"), ("-f", install.MANIFESTS / "examples" / "admitted")):
+    folders = (file.parent for file in sorted(EXAMPLES.rglob("kustomization.yaml")))
+    files = (EXAMPLES / "admitted", EXAMPLES / "annotation" / "own-pod-only.yaml")
+    for words in (*(("-k", folder) for folder in folders), *(("-f", file) for file in files)):
         done = cluster.kubectl.run("apply", "--dry-run=server", *words)
         assert done.status == 0, done.output
+        assert "Warning" not in done.output

@@ -3,18 +3,25 @@
 import json
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from reprieve_agent import mailbox
 from reprieve_policy import agent, checkpoint, contract, keys, sidecar
+from reprieve_policy.checkpoint import Plan
 from reprieve_policy.contract import Answer, AnswerState, Request
+from reprieve_policy.objects import Resource, pod_views
+from reprieve_policy.settings import PolicySettings
 from reprieve_policy.verdict import Violation
 from reprieve_testing import manifests
 
 TEXT = (manifests.ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
 DOCUMENTS = [json.loads(text) for text in re.findall(r"^```json\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)]
 REQUEST, CANCELLED, ANSWER = DOCUMENTS
+CARRIERS = "`reprieve.dev/checkpoint-hint`"
+"""The heading of the table of carriers."""
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -58,8 +65,25 @@ def test_every_state_and_every_field_of_an_answer_is_explained() -> None:
 
 
 def test_every_carrier_is_shown_with_a_hint_that_can_be_read() -> None:
-    shown = [checkpoint.parse_hint(cell.strip("`"), "") for cell, *_ in rows("`reprieve.dev/checkpoint-hint`")]
+    shown = [checkpoint.parse_hint(cell.strip("`"), "") for cell, *_ in rows(CARRIERS)]
     assert {type(hint) for hint in shown} == set(checkpoint.Hint.__args__)
+
+
+@pytest.mark.parametrize(("hint", "examples"), [(hint, examples) for hint, *_, examples in rows(CARRIERS)])
+def test_every_carrier_is_shown_with_an_example_that_declares_it(hint: str, examples: str) -> None:
+    places = [manifests.ROOT / path for path in re.findall(r"`([^`]+)`", examples)]
+    declared = [hint_in(place if place.is_dir() else place.parent) for place in places]
+    assert {type(found) for found in declared} == {type(checkpoint.parse_hint(hint.strip("`"), ""))}
+
+
+def hint_in(folder: Path) -> checkpoint.Hint:
+    """Return the hint of the one Job that is in a folder."""
+    documents = [found for file in folder.glob("*.yaml") for found in manifests.read(file)]
+    (job,) = [msgspec.convert(found, Resource) for found in documents if found["kind"] == "Job"]
+    (view,) = pod_views(job)
+    plan = checkpoint.parse(view.annotations, PolicySettings())
+    assert isinstance(plan, Plan)
+    return plan.hint
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:manifests|proto)/[^`]+)`", TEXT))))

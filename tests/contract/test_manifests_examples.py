@@ -50,6 +50,15 @@ def test_what_is_asked_by_the_agent_is_admitted_without_a_warning_and_would_get_
     assert isinstance(agent.find_place(view), agent.Place)
 
 
+@pytest.mark.parametrize("name", ["annotation", "grpc"])
+def test_what_is_asked_without_the_agent_is_admitted_without_a_warning_and_would_get_none(name: str) -> None:
+    (job,) = resources_in(f"{name}/job.yaml")
+    verdict = decide_admission(job, None, Facts())
+    assert (verdict.message, verdict.warnings) == ("[]", ())
+    (view,) = pod_views(job)
+    assert not agent.is_wanted(view)
+
+
 def test_three_mistakes_are_three_violations() -> None:
     assert len(judge("refused/pod-with-three-mistakes.yaml").violations) == 3
 

@@ -160,6 +160,15 @@ def test_who_grants_the_operator_signals_grants_it_nothing_else_and_in_one_names
     assert {right[:2] for right in _rights_in(binding)} == {("get", "pods/exec"), ("create", "pods/exec")}
 
 
+def test_a_workload_that_answers_by_annotation_may_patch_pods_of_its_namespace_and_nothing_else() -> None:
+    account, role, binding = manifests.read(manifests.EXAMPLES / "annotation" / "rbac.yaml")
+    assert [found["kind"] for found in (account, role, binding)] == ["ServiceAccount", "Role", "RoleBinding"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert (subject["kind"], subject["name"]) == ("ServiceAccount", account["metadata"]["name"])
+
+
 def test_who_has_lost_nodes_looked_at_grants_the_operator_to_read_one_and_nothing_else() -> None:
     (binding,) = manifests.read(manifests.EXAMPLES / "lost-nodes.yaml")
     operator = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR.namespace}

@@ -1,10 +1,8 @@
 """A training loop that may be preempted at any time and is asked over gRPC: the contract "checkpoint now".
 
-Its image needs grpcio and the stubs, which gRPC's own compiler makes from the published file, for any language:
+Its image (job.yaml) needs grpcio and, on PYTHONPATH, the stubs, which gRPC's own compiler makes from the published file, for any language:
 
     python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. reprieve/checkpoint/v1/checkpoint.proto
-
-and its pod `reprieve.dev/checkpoint-hint: grpc://:9000`, with that port among its container's.
 """
 
 import json
@@ -75,6 +73,15 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
         print(f"saved step {step}", flush=True)
 
 
+def resume() -> int:
+    """Return the step to begin with: that of the checkpoint which the pod before this one saved, if there was one."""
+    if not RESUME:
+        return 0
+    step = int(json.loads(pathlib.Path(RESUME).read_text())["step"])
+    print(f"resuming from step {step}, saved in {RESUME}", flush=True)
+    return step
+
+
 def main() -> None:
     """Train; saving when asked, and going on until SIGTERM."""
     # 128 + SIGTERM: for a Job, 0 would mean that nothing is left to do. As PID 1 it would not even end without a handler.
@@ -84,7 +91,7 @@ def main() -> None:
     checkpoint_pb2_grpc.add_CheckpointServicer_to_server(checkpoint, server)
     server.add_insecure_port(PLACE)
     server.start()
-    step = json.loads(pathlib.Path(RESUME).read_text())["step"] if RESUME else 0
+    step = resume()
     print(f"training from step {step} to {STEPS}", flush=True)
     while step < STEPS:
         time.sleep(0.1)  # the work

@@ -1,0 +1,76 @@
+"""Examples as a user adapts them: a kustomization of one's own over the tree's, here for what a test cluster lacks."""
+
+import json
+import os
+import shutil
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+import stubs
+from realcluster import image
+from realcluster.kubectl import Kubectl
+
+from .manifests import EXAMPLES
+
+_TEMPLATE = "/spec/template/spec"
+_CONTAINER = f"{_TEMPLATE}/containers/0"
+
+Patch = dict[str, Any]
+
+
+def beside_the_api_server(kubectl: Kubectl, namespace: str, folder: Path) -> Path:
+    """Write the annotation's example for an API server that listens on loopback only, where no pod's own network reaches it."""
+    server = kubectl.read("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+    host, _, port = server.removeprefix("https://").partition(":")
+    patches = [
+        _add(f"{_TEMPLATE}/hostNetwork", value=True),
+        # A busy machine's kubelet may be late with the file: those seconds are no part of the promise.
+        _add("/spec/template/metadata/annotations/reprieve.dev~1checkpoint-timeout", value="25s"),
+        *_variables(KUBERNETES_SERVICE_HOST=host, KUBERNETES_SERVICE_PORT=port),
+    ]
+    return _write("annotation", namespace, folder, patches)
+
+
+def with_grpc(namespace: str, folder: Path) -> Path:
+    """Write gRPC's example for a node whose image lacks what its own would have: gRPC's packages and the stubs are mounted."""
+    own = folder / "own"
+    own.mkdir(mode=0o755)
+    stubs.compile_into(f"--python_out={own}", f"--grpc_python_out={own}")
+    # The image has the libraries that Python is linked with; those of gRPC's extension are more.
+    for library in image._shared_libraries(Path(grpc.__file__).parent.glob("_cython/*.so")):
+        shutil.copy(library, own)
+    places = {"/packages": sysconfig.get_path("platlib"), "/own": str(own)}
+    patches = [
+        {"op": "replace", "path": f"{_CONTAINER}/image", "value": image.PYTHON_IMAGE},
+        *_variables(PYTHONPATH=":".join(places), LD_LIBRARY_PATH=f"{image.LIBRARIES}:/own"),
+        *(patch for place, source in places.items() for patch in _mounted(place, source)),
+    ]
+    return _write("grpc", namespace, folder, patches)
+
+
+def _variables(**values: str) -> Iterable[Patch]:
+    return [_add(f"{_CONTAINER}/env/-", {"name": name, "value": value}) for name, value in values.items()]
+
+
+def _mounted(place: str, source: str) -> Iterable[Patch]:
+    name = place.strip("/")
+    yield _add(f"{_TEMPLATE}/volumes/-", {"name": name, "hostPath": {"path": source, "type": "Directory"}})
+    yield _add(f"{_CONTAINER}/volumeMounts/-", {"name": name, "mountPath": place, "readOnly": True})
+
+
+def _add(path: str, value: object) -> Patch:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _write(example: str, namespace: str, folder: Path, patches: Iterable[Patch]) -> Path:
+    overlay = {
+        "namespace": namespace,
+        "resources": [os.path.relpath(EXAMPLES / example, folder.resolve())],
+        "patches": [{"target": {"kind": "Job"}, "patch": json.dumps(list(patches))}],
+    }
+    (folder / "kustomization.yaml").write_text(json.dumps(overlay))
+    return folder
