@@ -20,10 +20,11 @@ from . import observe
 from .clock import Clock
 from .election import Election
 from .metrics import Metrics
-from .pods import Pod, Versioned, VersionedMeta
+from .pods import Condition, Pod, Versioned, VersionedMeta
 from .slots import Slots, Urgency
 
 DISRUPTION_REASON = "PreemptionByReprieve"
+_DISRUPTION = "DisruptionTarget"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
 _NOT_FOUND = 404
 _CONFLICT = 409
@@ -244,14 +245,18 @@ class Effects:
 
     async def _write_condition(self, pod: Pod, metadata: Body, status: str, message: str) -> Pod:
         condition = {
-            "type": "DisruptionTarget",
+            "type": _DISRUPTION,
             "status": status,
             "reason": DISRUPTION_REASON,
             "message": message,
             "lastTransitionTime": render(self._clock.now().replace(microsecond=0)),
         }
         body = {"metadata": metadata, "status": {"conditions": [condition]}}
-        return replace(pod, metadata=await self._patch(pod.metadata, body, subresource="status"))
+        written = await self._patch(pod.metadata, body, subresource="status")
+        others = (one for one in pod.status.conditions or () if one.type != _DISRUPTION)
+        # Without this, it would be written again until the watch tells of it.
+        conditions = (*others, Condition(type=_DISRUPTION, status=status))
+        return replace(pod, metadata=written, status=replace(pod.status, conditions=conditions))
 
     async def _call(self, verb: str, path: str, call: Callable[[], Awaitable[R]], urgency: Urgency = Urgency.END) -> R:
         """Make one write, if this replica may, and count what came of it."""
