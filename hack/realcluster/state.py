@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TextIO
 
 from . import paths, ports
 from .errors import ClusterError
@@ -205,9 +206,7 @@ def create_or_get(name: str, asked: dict[str, object], port_base: int | None) ->
 @contextmanager
 def held(name: str, progress: Progress) -> Iterator[None]:
     """Hold one cluster: of two `up` or `down` at once, the second waits, and finds its work done."""
-    check_name(name)
-    _root().mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (_root() / f".{name}.lock").open("w") as file:
+    with _lock_file(name, "lock") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -219,14 +218,18 @@ def held(name: str, progress: Progress) -> Iterator[None]:
 @contextmanager
 def claimed(name: str) -> Iterator[None]:
     """Keep one cluster for the block; raises where somebody else has claimed it, whom taking it down would hurt."""
-    check_name(name)
-    _root().mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (_root() / f".{name}.claim").open("w") as file:
+    with _lock_file(name, "claim") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ClusterError(f"cluster {name} is in use by another run on this machine") from None
         yield
+
+
+def _lock_file(name: str, purpose: str) -> TextIO:
+    check_name(name)
+    _root().mkdir(parents=True, exist_ok=True, mode=0o700)
+    return (_root() / f".{name}.{purpose}").open("w")
 
 
 def check_name(name: str) -> None:

@@ -24,7 +24,6 @@ from .pods import Condition, Pod, Versioned, VersionedMeta
 from .slots import Slots, Urgency
 
 DISRUPTION_REASON = "PreemptionByReprieve"
-_DISRUPTION = "DisruptionTarget"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
 _NOT_FOUND = 404
 _CONFLICT = 409
@@ -245,7 +244,7 @@ class Effects:
 
     async def _write_condition(self, pod: Pod, metadata: Body, status: str, message: str) -> Pod:
         condition = {
-            "type": _DISRUPTION,
+            "type": observe.DISRUPTION_TARGET,
             "status": status,
             "reason": DISRUPTION_REASON,
             "message": message,
@@ -253,9 +252,9 @@ class Effects:
         }
         body = {"metadata": metadata, "status": {"conditions": [condition]}}
         written = await self._patch(pod.metadata, body, subresource="status")
-        others = (one for one in pod.status.conditions or () if one.type != _DISRUPTION)
+        others = (one for one in pod.status.conditions or () if one.type != observe.DISRUPTION_TARGET)
         # Without this, it would be written again until the watch tells of it.
-        conditions = (*others, Condition(type=_DISRUPTION, status=status))
+        conditions = (*others, Condition(type=observe.DISRUPTION_TARGET, status=status))
         return replace(pod, metadata=written, status=replace(pod.status, conditions=conditions))
 
     async def _call(self, verb: str, path: str, call: Callable[[], Awaitable[R]], urgency: Urgency = Urgency.END) -> R:

@@ -67,13 +67,12 @@ class Membership:
         # Nothing on a pod without room for a state would say that it waits with the others.
         protects = muster.reprieve if has_room else seen.reprieve
         gang_may_be_deleted = muster.is_under_way and not muster.origin.must_evict
-        is_asked_by_a_deleter = seen.is_insisted_on and not seen.must_evict
         return replace(
             seen,
             reprieve=None if muster.is_under_way or seen.is_insisted_on else protects,
             is_marked=seen.is_marked and not muster.is_cancelled,
             is_insisted_on=seen.is_insisted_on or muster.is_under_way,
-            must_evict=not (gang_may_be_deleted or is_asked_by_a_deleter),
+            must_evict=not (gang_may_be_deleted or seen.is_asked_by_a_deleter),
             may_go=muster.may_go(self._uid) or not has_room,
         )
 

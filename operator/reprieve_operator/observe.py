@@ -21,6 +21,9 @@ from .pods import Pod, VersionedMeta
 
 _DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own default; the API server fills it in."""
+DISRUPTION_TARGET = "DisruptionTarget"
+"""The condition of a pod whose end is a disruption, not its own fault."""
+
 _FAILED = "Failed"
 _ENDED = ("Succeeded", _FAILED)
 _IN_ANOTHER_DIALECT = (Source.KOORDINATOR, Source.EVICTION_REQUEST)
@@ -219,7 +222,7 @@ def is_replaced(pod: Pod, state: Eviction, plan: Plan) -> bool:
 
 def has_disruption_target(pod: Pod) -> bool:
     """True where somebody, a scheduler say, has announced a disruption."""
-    return any(found.type == "DisruptionTarget" and found.status == "True" for found in pod.status.conditions or ())
+    return any(found.type == DISRUPTION_TARGET and found.status == "True" for found in pod.status.conditions or ())
 
 
 def deleted_at(pod: Pod) -> datetime | None:

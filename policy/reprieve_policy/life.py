@@ -52,6 +52,14 @@ class Seen:
     is_node_lost: bool = False
     """Its node is gone for certain (`lost_node`): no kubelet will say that its containers have ended."""
 
+    @property
+    def is_asked_by_a_deleter(self) -> bool:
+        """True where whoever insists may delete the pod.
+
+        Not by an eviction: it would have what may be deleted held by a budget, or what is protected deleted before its time.
+        """
+        return self.is_insisted_on and not self.must_evict
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -141,7 +149,7 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
         (seen.is_being_deleted, Observation.DELETED_BY_OTHERS),
         (seen.containers_ended, Observation.CONTAINERS_ENDED),
         (not seen.is_marked, Observation.MARK_REMOVED),
-        (phase is Phase.REPRIEVED and _is_asked_by_a_deleter(seen), Observation.INSISTED),
+        (phase is Phase.REPRIEVED and seen.is_asked_by_a_deleter, Observation.INSISTED),
         (phase in _RELEASABLE and (seen.may_go or _is_over(eviction, context.now)), Observation.RELEASED),
         (phase is Phase.REPRIEVED and _is_over(eviction, context.now), Observation.PROTECTION_OVER),
     )
@@ -199,14 +207,9 @@ def _enter(eviction: Eviction, move: Move, context: _Context) -> Eviction:
 
 def _enter_requested(eviction: Eviction, context: _Context) -> Eviction:
     """Ask again; whoever insists is the one who asks from now on, and who may take it back."""
-    if _is_asked_by_a_deleter(context.seen):
+    if context.seen.is_asked_by_a_deleter:
         eviction = replace(eviction, source=Source.LABEL, cause=Cause.REQUEST)
     return replace(eviction, deadline=None)
-
-
-def _is_asked_by_a_deleter(seen: Seen) -> bool:
-    # Not by an eviction: it would have what may be deleted held by a budget, or what is protected deleted before its time.
-    return seen.is_insisted_on and not seen.must_evict
 
 
 def _enter_reprieved(eviction: Eviction, context: _Context) -> Eviction:

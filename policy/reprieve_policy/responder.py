@@ -123,9 +123,7 @@ def _was_cancelled(state: Eviction, uid: str) -> bool:
 
 def _is_held(state: Eviction, settings: PolicySettings, now: datetime) -> bool:
     """True for one that was to be gone by now: where it is only evicted, a budget may hold it for ever."""
-    return (
-        state.phase is Phase.TERMINATING and state.must_evict and now >= ending.ceiling_of(state, settings) + PATIENCE
-    )
+    return ending.is_held(state) and now >= ending.ceiling_of(state, settings) + PATIENCE
 
 
 def _is_alive(state: Eviction | None) -> bool:

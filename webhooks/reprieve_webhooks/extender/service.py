@@ -228,8 +228,9 @@ class Extender:
     def _preemptor(self, uid: str) -> Preemptor | None:
         """Return the pod for which a scheduler of ours may ask now."""
         found = self._stage.preemptor(uid)
-        is_ours = found is not None and not found.is_gated
-        return found if is_ours and found and (not self._schedulers or found.scheduler in self._schedulers) else None
+        if found is None or found.is_gated or (self._schedulers and found.scheduler not in self._schedulers):
+            return None
+        return found
 
     async def _wait_known(self, asked: Asked, deadline: "_Deadline") -> list[str]:
         """Wait a little for the watches; return the nodes on which they have seen all that the scheduler has."""

@@ -139,9 +139,10 @@ class Nominees:
         return Seen(found, self._since(found))
 
     def _since(self, found: Nominee) -> float:
-        before = [one for one in self.reflector.items.values() if one.nominee.uid == found.uid]
-        if before and before[0].nominee.node == found.node:
-            return before[0].since
+        metadata = found.pod.metadata
+        before = self.reflector.items.get((metadata.namespace or "", metadata.name or ""))
+        if before is not None and (before.nominee.uid, before.nominee.node) == (found.uid, found.node):
+            return before.since
         # What the first list has may be of any time.
         return self.monotonic() if self.reflector.is_synced else -math.inf
 
