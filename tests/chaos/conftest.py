@@ -3,6 +3,7 @@
 `REPRIEVE_TEST_CLUSTER` names another cluster, which is then left running: for the second run of an impatient author.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -63,7 +64,9 @@ async def director(cluster: ClusterHandle, stage: Stage, proxy: ApiProxy, kubeco
         director = Director(stage, workloads, start, cluster.cluster.audit_log)
         proxy.before, proxy.after = director.before, director.after
         yield director
-        cluster.stop_programs()
+        # In a thread, for the proxy answers meanwhile. Without this, no Lease is given back, and one of two minutes outlasts
+        # the patience of each test after it: whoever starts anew waits for all of it anew.
+        await asyncio.to_thread(cluster.stop_programs)
 
 
 @pytest.fixture

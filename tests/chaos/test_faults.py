@@ -54,6 +54,7 @@ async def test_a_part_of_the_control_plane_killed_under_victims(
         await asyncio.to_thread(cluster.kill_component, component)
         await deadlines_pass()
         await asyncio.to_thread(cluster.start_component, component)
+    await director.stage.sync_kubelets()
     await director.finish()
 
 

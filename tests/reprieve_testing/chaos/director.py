@@ -297,10 +297,17 @@ class Director:
     async def _left(self, names: set[str]) -> list[str]:
         there = await self.stage.pods()
         return [
-            f"{name} is {actor.phase}, to be killed at {list(map(str, actor.kills))}"
+            f"{name} is {actor.phase}, to be killed at {list(map(str, actor.kills))}; {_found(there[name])}"
             for name, actor in self.actors.items()
             if name in names & there.keys() and not _needs_nothing(actor, there[name])
         ]
+
+
+def _found(pod: Json) -> str:
+    """Say whose turn it is: without finalizers, or while its containers run, it is kwok's."""
+    metadata = pod["metadata"]
+    deleted, held = metadata.get("deletionTimestamp", "never"), metadata.get("finalizers", [])
+    return f"{pod['status'].get('phase')}, deleted {deleted}, held by {held}"
 
 
 def _needs_nothing(actor: Actor, pod: Json) -> bool:

@@ -16,6 +16,8 @@ T = TypeVar("T")
 _AT_ONCE = 24
 _PAUSE_SECONDS = 0.1
 _NOT_FOUND = 404
+_SYNCED = "example.com/synced"
+_ENDED = ("Succeeded", "Failed")
 _LEASE = object_path("leases", OPERATOR_NAMESPACE, "reprieve-operator")
 
 
@@ -98,6 +100,15 @@ class Stage:
         status = {"phase": "Succeeded", "containerStatuses": [container | {"state": {"terminated": ended}}]}
         await self.patch(name, {"status": status}, "status")
 
+    async def sync_kubelets(self) -> None:
+        """Have kwok look again at each deleted pod that it has yet to end, as a kubelet does all the time.
+
+        Without this, a write of kwok's that fails as etcd or the API server is killed may be its last to that pod: it tries
+        none again that was answered with 500. What is the operator's to do is not touched: that must need no help.
+        """
+        owed = [name for name, pod in (await self.pods()).items() if _is_owed_by_kubelet(pod)]
+        await all_of(self.patch(name, {"metadata": {"annotations": {_SYNCED: "true"}}}) for name in owed)
+
     async def patch(self, name: str, body: Json, subresource: str = "") -> None:
         """Patch a pod; one that is gone is fine."""
         path = self._path("pods", name, subresource)
@@ -166,6 +177,13 @@ async def until(what: str, find: Callable[[], Awaitable[T | None]], seconds: flo
                 await asyncio.sleep(_PAUSE_SECONDS)
             return found
     raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+def _is_owed_by_kubelet(pod: Json) -> bool:
+    """True where the pod's containers are to end, or its object, which nobody else holds, is to go."""
+    metadata = pod["metadata"]
+    is_next = pod["status"].get("phase") not in _ENDED or not metadata.get("finalizers")
+    return "deletionTimestamp" in metadata and is_next
 
 
 async def _as_coroutine(work: Awaitable[object]) -> None:
