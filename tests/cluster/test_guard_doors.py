@@ -19,6 +19,25 @@ pytestmark = pytest.mark.cluster
 HIGH, LOW, TOLERANT = "doors-high", "doors-low", "doors-tolerant"
 TOLERATION = "preemption-toleration.scheduling.x-k8s.io/"
 ADMIN = "admin"
+A_VOLUME_THAT_NOBODY_MAKES: Any = (
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "doors"},
+        "provisioner": "example.com/nobody",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {
+            "storageClassName": "doors",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    },
+)
 OPERATORS = "system:serviceaccount:reprieve-system:reprieve-operator"
 
 
@@ -81,6 +100,21 @@ def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: Guar
         ours.running(team, "preemptor")
         assert ours.pod(team, "kept") is None
         assert {call.code for call in ours.calls(team)} <= {429, 404}
+
+
+def test_nor_does_what_a_node_needs_while_it_is_only_being_bound(ours: Guarded) -> None:
+    with ours.namespace("binding") as team:
+        kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
+        ours.create(team, a_pod("kept", slots=2, priority_class=LOW, node="kwok-0", labels=kept, annotations=HINT))
+        ours.running(team, "kept")
+        ours.create(team, *A_VOLUME_THAT_NOBODY_MAKES)
+        binds = a_pod("binds", priority_class="system-node-critical", node="kwok-0")
+        binds["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+        ours.create(team, binds)
+        found = ours.until("binds", team, "binds", lambda pod: pod["status"].get("nominatedNodeName") == "kwok-0")
+        assert "PodScheduled" not in [one["type"] for one in found["status"].get("conditions", [])]
+        assert "nobody may preempt this pod" in ours.ask_as_scheduler(team, "kept")
+        assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
 
 
 def test_a_preemptor_gets_no_second_set_while_its_first_is_unfinished(ours: Guarded) -> None:

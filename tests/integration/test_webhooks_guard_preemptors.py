@@ -4,16 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from reprieve_policy import eviction, keys
+from reprieve_policy import keys
 from reprieve_policy.choosing.scene import GroupKey, Preemptor
-from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.facts import Facts
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing import stages
@@ -23,7 +21,6 @@ from reprieve_testing.guard_scene import (
     HINTED,
     MARKED,
     NODE,
-    NOW,
     PODS,
     TEAM,
     Scene,
@@ -35,10 +32,6 @@ from reprieve_testing.guard_scene import (
 )
 from reprieve_testing.stages import FixedStage, a_tenant
 from reprieve_testing.stub_api import until
-
-REPRIEVED = eviction.render(
-    Eviction(eviction_id="e", phase=Phase.REPRIEVED, requested_at=NOW, deadline=NOW + timedelta(minutes=5))
-)
 
 
 @pytest_asyncio.fixture
@@ -281,32 +274,4 @@ OTHERS = {
 async def test_victims_are_marked_for_a_preemptor_that(tmp_path: Path, stage: FixedStage) -> None:
     async with scene(tmp_path, a_victim(), stage=stage) as here:
         await here.delete_and_nominate(a_victim())
-        assert here.marked() == ["train"]
-
-
-CRITICAL = 2_000_001_000
-PROTECTED = {
-    "that nobody may preempt": {"labels": {keys.PREEMPTIBLE: "false"}},
-    "that the operator reprieved": {"annotations": HINT | {keys.EVICTION: REPRIEVED}},
-}
-
-
-@pytest.mark.parametrize("metadata", PROTECTED.values(), ids=PROTECTED)
-async def test_kubernetes_own_is_put_off_for_one(here: Scene, metadata: Any) -> None:
-    await here.nominate("mine")
-    assert "asked to save" not in (await here.delete(a_victim(**metadata)))["status"]["message"]
-    assert here.stub.patches == []
-    response = await here.delete_and_nominate(a_victim(**metadata), "critical", priority=CRITICAL)
-    assert "asked to save a checkpoint first" in response["status"]["message"]
-    ((_, patch),) = here.stub.patches
-    assert patch["metadata"]["labels"] == {keys.SOFT_EVICTION: "requested"}
-    assert patch["metadata"]["annotations"][keys.PREEMPTOR] == "uid-of-critical"
-
-
-async def test_kubernetes_own_may_have_a_second_set(tmp_path: Path) -> None:
-    elsewhere = a_fellow("elsewhere", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-critical"})
-    elsewhere["spec"]["nodeName"] = "node-2"
-    async with scene(tmp_path, a_victim()) as here:
-        here.stub.collections[PODS] = {"elsewhere": elsewhere}
-        await here.delete_and_nominate(a_victim(), "critical", priority=CRITICAL)
         assert here.marked() == ["train"]

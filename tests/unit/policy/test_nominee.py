@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from reprieve_policy import nominee
-from reprieve_policy.choosing.objects import Pod, PodSpec, PodStatus
+from reprieve_policy.choosing.objects import Condition, Pod, PodSpec, PodStatus
 from reprieve_policy.nominee import Nominee
 from reprieve_policy.objects import ObjectMeta, SchedulingGroup
 
@@ -16,6 +16,15 @@ def a_nominee(
     )
     status = PodStatus(phase="Pending", nominatedNodeName=node)
     return Nominee(pod=Pod(metadata=metadata, spec=PodSpec(priority=priority), status=status))
+
+
+def told(uid: str, priority: int, **condition: str) -> Nominee:
+    pod = a_nominee(uid, priority).pod
+    return Nominee(pod=replace(pod, status=replace(pod.status, conditions=[Condition(**condition)])))
+
+
+def turned_away(uid: str, priority: int) -> Nominee:
+    return told(uid, priority, type="PodScheduled", status="False")
 
 
 def a_grouped(uid: str, priority: int) -> Nominee:
@@ -38,6 +47,18 @@ def test_the_highest_priority_wins_then_the_oldest_then_any_but_always_the_same(
 def test_one_of_a_group_may_be_it_whatever_its_own_priority() -> None:
     assert inferred(a_grouped("grouped", 0)) == "grouped"
     assert inferred(a_grouped("grouped", 0), a_nominee("a", 101)) == "a"
+
+
+def test_one_that_was_not_turned_away_is_the_least_probable() -> None:
+    assert inferred(a_nominee("binds", 300), turned_away("mine", 200)) == "mine"
+    assert inferred(a_nominee("binds", 300)) == "binds"
+
+
+def test_a_pod_was_turned_away_where_its_scheduler_says_so() -> None:
+    assert turned_away("mine", 200).was_turned_away
+    assert not a_nominee("binds", 200).was_turned_away
+    assert not told("bound", 200, type="PodScheduled", status="True").was_turned_away
+    assert not told("going", 200, type="DisruptionTarget", status="False").was_turned_away
 
 
 def test_kubernetes_own_are_known_by_their_priority_or_their_namespace() -> None:

@@ -115,7 +115,7 @@ class Guard:
         return ruling, sorted(nominees, key=lambda one: suspect is None or one.uid != suspect.uid), suspect
 
     async def _find_nominees(self, case: Case, ruling: Ruling) -> Sequence[Nominee]:
-        """Return the pods that the victim may go for: where the extender chose it for one of them, that one."""
+        """Return the pods that the victim may go for: where the extender chose it for one of them, that one; last, Kubernetes' own."""
         said, is_new = case.facts.settings.scheduler_preemption, ruling.is_allowed or ruling.marks
         node = case.victim.node
         chosen_for = self._choices.preemptors(node, case.victim.uid)
@@ -128,7 +128,9 @@ class Guard:
         found, pace = await self.nominees.possible(node, case.least_priority, chosen_for, is_enough)
         if pace is not Pace.UNKNOWN:
             self._paces.show(found, pace)
-        return found
+        known = {one.uid for one in found}
+        # Without this, an older choice or a newer nomination would have Kubernetes' own refused for as long as that holds.
+        return [*found, *(one for one in self.nominees.own(node, case.least_priority) if one.uid not in known)]
 
     def _choice(self, victim: Victim, preemptor_uid: str) -> Choice | None:
         return self._choices.of(victim.node, victim.uid, by=preemptor_uid)
@@ -196,10 +198,14 @@ class Guard:
 
 
 def _that_count(ruling: Ruling, nominees: Sequence[Nominee]) -> Sequence[Nominee]:
-    """Return the pods for which another ruling is possible: for Kubernetes' own also of one that nobody may have."""
+    """Return the pods for which another ruling is possible: for Kubernetes' own also of one that nobody may have.
+
+    Only where a scheduler turned it away. Without this, one that is merely being bound would end everybody's protection there.
+    """
+    possible = [one for one in nominees if one.was_turned_away or not one.is_exempt]
     if ruling.is_allowed or ruling.marks:
-        return nominees
-    return () if ruling.is_put_off else [one for one in nominees if one.is_exempt]
+        return possible
+    return () if ruling.is_put_off else [one for one in possible if one.is_exempt]
 
 
 def _put_off(request: GuardRequest, ruling: Ruling, seconds: int | None) -> Answer:

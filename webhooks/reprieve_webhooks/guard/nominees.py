@@ -77,14 +77,14 @@ class Nominees:
     ) -> tuple[Sequence[Nominee], Pace]:
         """Return for whom a victim may go, the most probable first, and how their nomination shows their scheduler's pace.
 
-        `chosen_for`: the uids of those for whom the extender chose it, before all others the ones. Else it is who is nominated
-        while this is asked, or was a moment ago: of the others nobody knows why they are there. Where these are not enough, another
-        is waited for. Raises `ApiError` where nothing can be known.
+        `chosen_for`: the uids of those for whom the extender chose it, before all others the ones. Else it is who is turned away
+        and nominated while this is asked, or was a moment ago: of the others nobody knows why they are there. Where these are not
+        enough, another is waited for. Raises `ApiError` where nothing can be known.
         """
         if not self.is_known:
             raise ApiError(0, "NotKnown", "nobody knows now which pods are nominated")
         before = self._possible(node, victim_priority)
-        fresh = self._possible(node, victim_priority, since=self.monotonic() - _FRESH_SECONDS)
+        fresh = _turned_away(self._possible(node, victim_priority, since=self.monotonic() - _FRESH_SECONDS))
         chosen = _among(before, chosen_for)
         if chosen:
             return chosen, Pace.PROBABLY_ASYNCHRONOUS if _among(fresh, chosen_for) else Pace.UNKNOWN
@@ -98,6 +98,10 @@ class Nominees:
         new = await self._await_others(node, victim_priority, {one.uid for one in before}, chosen_for)
         self._vain += not new
         return (new, Pace.ASYNCHRONOUS) if new else (known, Pace.UNKNOWN)
+
+    def own(self, node: str, victim_priority: int) -> list[Nominee]:
+        """Return Kubernetes' own among those for whom a victim may go, whoever is more probable."""
+        return [one for one in _turned_away(self._possible(node, victim_priority)) if one.is_exempt]
 
     def _possible(self, node: str, victim_priority: int, since: float = -math.inf) -> list[Nominee]:
         seen = (one.nominee for one in self.reflector.items.values() if one.since >= since)
@@ -117,12 +121,12 @@ class Nominees:
     async def _await_others(
         self, node: str, victim_priority: int, known: Collection[str], chosen_for: Collection[str]
     ) -> list[Nominee]:
-        """Return who is nominated meanwhile; of several, those for whom the victim was chosen."""
+        """Return who is turned away and nominated meanwhile; of several, those for whom the victim was chosen."""
         found: list[Nominee] = []
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
-                    found = [one for one in self._possible(node, victim_priority) if one.uid not in known]
+                    found = [one for one in _turned_away(self._possible(node, victim_priority)) if one.uid not in known]
                     chosen = _among(found, chosen_for)
                     if chosen or (found and not chosen_for):
                         return chosen or found
@@ -145,6 +149,10 @@ class Nominees:
             return before.since
         # What the first list has may be of any time.
         return self.monotonic() if self.reflector.is_synced else -math.inf
+
+
+def _turned_away(nominees: Sequence[Nominee]) -> list[Nominee]:
+    return [one for one in nominees if one.was_turned_away]
 
 
 def _among(nominees: Sequence[Nominee], uids: Collection[str]) -> list[Nominee]:
