@@ -64,7 +64,7 @@ def test_of_too_many_preemptors_the_oldest_are_forgotten() -> None:
 
 def refused(memory: Memory, by: str, *, times: int = 1, was_timed: bool = False) -> None:
     for _ in range(times):
-        memory.refused("victim", "node", by=by, was_timed=was_timed, is_asked=False)
+        memory.refused("victim", "node", by=by, was_timed=was_timed)
 
 
 def test_one_preemptor_insists_once_it_has_come_again_and_again_without_a_pause() -> None:
@@ -92,4 +92,34 @@ def test_neither_several_in_turn_nor_one_that_pauses_nor_one_that_was_told_a_tim
         refused(memory, "one")
     assert not memory.is_insisting("victim", "one")
     refused(memory, "one", times=10, was_timed=True)
+    assert not memory.is_insisting("victim", "one")
+
+
+def test_a_mark_is_unheeded_for_as_long_as_it_is_seen_and_not_taken_up() -> None:
+    clock = Clock()
+    memory = Memory(clock)
+    memory.waits("victim", is_asked=True)
+    clock.now += 40
+    memory.waits("victim", is_asked=True)
+    clock.now += 2
+    assert (memory.unheeded_seconds("victim"), memory.unheeded_seconds("other")) == (42, 0)
+    memory.waits("victim", is_asked=False)
+    assert memory.unheeded_seconds("victim") == 0
+
+
+def test_whoever_waits_for_pods_without_being_a_scheduler_changes_nothing_of_what_is_known_of_one() -> None:
+    memory = Memory(Clock())
+    refused(memory, "one", times=5)
+    for number in range(6000):
+        memory.waits(f"evicted-{number}", is_asked=True)
+    memory.waits("victim", is_asked=True)
+    assert memory.is_insisting("victim", "one")
+    assert memory.fellows("node", "victim") == 1
+
+
+def test_of_too_many_that_were_refused_the_oldest_is_forgotten() -> None:
+    memory = Memory(Clock())
+    refused(memory, "one", times=5)
+    for number in range(5000):
+        memory.refused(f"pod-{number}", "node", by="one", was_timed=True)
     assert not memory.is_insisting("victim", "one")

@@ -149,8 +149,9 @@ class Guard:
     ) -> Answer:
         kind, outcome = request.kind.kind, _outcome(ruling)
         if ruling.violation is None:
-            self._memory.forget(case.victim.uid)
+            # An eviction that is allowed may be one that only tries, or that a budget holds.
             if case.door is Door.PREEMPTION:
+                self._memory.forget(case.victim.uid)
                 self.nominees.accepted(case.victim.node)
             warnings = [ruling.warning] if ruling.warning else ()
             return Answer(answer.build_allowed(request.uid, warnings), kind, outcome)
@@ -192,8 +193,10 @@ class Guard:
             fellows=self._memory.fellows(node, uid),
             now=self._now(),
         )
-        by = nominees[0].uid if nominees else ""
-        self._memory.refused(uid, node, by=by, was_timed=seconds is not None, is_asked=case.victim.is_asked)
+        self._memory.waits(uid, is_asked=case.victim.is_asked)
+        if case.door is Door.PREEMPTION:
+            by = nominees[0].uid if nominees else ""
+            self._memory.refused(uid, node, by=by, was_timed=seconds is not None)
         return seconds
 
 

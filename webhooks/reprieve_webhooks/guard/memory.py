@@ -6,6 +6,7 @@ All of it may be lost at any instant, and another replica knows another part of 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 _MOST = 5000
 """Pods; the oldest go first where there are more."""
@@ -16,27 +17,35 @@ _INSISTENCE = 5
 """Refusals at once, one after the other. Fewer are also what so many pods of a Job bring that a synchronous scheduler tries in turn."""
 
 
+T = TypeVar("T")
+
+
 @dataclass(slots=True)
 class _Refused:
     node: str
     at: float
-    asked_since: float | None
     by: str
     in_vain: int
     """Times in a row, without a pause, that the same preemptor was refused without a time."""
 
 
 class Memory:
-    """The pods that were refused lately, by uid."""
+    """The pods that were refused lately, by uid.
+
+    An eviction says nothing of a scheduler. Without this, whoever may evict his pod could keep a preemptor from ever being known to
+    insist on it, and the pods of a drain would count as so many victims that a preemptor waits for.
+    """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._refused: dict[str, _Refused] = {}
+        """To schedulers."""
+        self._asked: dict[str, float] = {}
+        """Since when each is seen with a mark that nobody takes up."""
 
     def unheeded_seconds(self, uid: str) -> float:
         """Return for how long this pod has been seen with a mark that nobody took up."""
-        known = self._refused.get(uid)
-        since = known.asked_since if known else None
+        since = self._asked.get(uid)
         return 0.0 if since is None else self._monotonic() - since
 
     def is_insisting(self, uid: str, by: str) -> bool:
@@ -50,20 +59,29 @@ class Memory:
         lately = (other for other, one in self._refused.items() if one.node == node and now - one.at < _LATELY_SECONDS)
         return len({uid, *lately})
 
-    def refused(self, uid: str, node: str, *, by: str, was_timed: bool, is_asked: bool) -> None:
-        """Take note of a refusal."""
-        now = self._monotonic()
+    def waits(self, uid: str, *, is_asked: bool) -> None:
+        """Take note that somebody has to come again for a pod, and whether it carries a mark that nobody took up."""
+        since = self._asked.pop(uid, None)
+        if is_asked:
+            _put(self._asked, uid, self._monotonic() if since is None else since)
+
+    def refused(self, uid: str, node: str, *, by: str, was_timed: bool) -> None:
+        """Take note that a scheduler has to come again for a pod."""
         before = self._refused.pop(uid, None)
-        since = (before.asked_since if before and before.asked_since is not None else now) if is_asked else None
         is_again = before is not None and before.by == by and self._is_at_once(before)
         in_vain = 0 if was_timed else 1 + (before.in_vain if before and is_again else 0)
-        self._refused[uid] = _Refused(node, now, since, by, in_vain)
-        if len(self._refused) > _MOST:
-            del self._refused[next(iter(self._refused))]
+        _put(self._refused, uid, _Refused(node, self._monotonic(), by, in_vain))
 
     def forget(self, uid: str) -> None:
-        """The pod may go."""
+        """A scheduler may have the pod."""
         self._refused.pop(uid, None)
+        self._asked.pop(uid, None)
 
     def _is_at_once(self, known: _Refused) -> bool:
         return self._monotonic() - known.at < _AT_ONCE_SECONDS
+
+
+def _put(kept: dict[str, T], uid: str, value: T) -> None:
+    kept[uid] = value
+    if len(kept) > _MOST:
+        del kept[next(iter(kept))]
