@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ async def here(tmp_path: Path) -> AsyncIterator[Scene]:
         yield found
 
 
+API_SERVER_SECONDS = 3.0
+"""As the manifests have it."""
 BUDGETS = "/apis/policy/v1/namespaces/team-a/poddisruptionbudgets"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups"
 THEIRS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-b/podgroups"
@@ -133,6 +136,20 @@ async def test_where_the_budgets_cannot_be_read_the_pod_is_told(tmp_path: Path) 
         here.stub.barred.add(BUDGETS)
         assert "asked to save a checkpoint first" in (await here.evict())["status"]["message"]
         assert len(here.stub.patches) == 1
+
+
+async def test_the_budgets_are_not_waited_for_until_the_api_server_evicts_without_an_answer(tmp_path: Path) -> None:
+    pods = [ready(name=f"pod-{number}", uid=f"uid-{number}") for number in range(5)]
+    async with scene(tmp_path, *pods) as here:
+        here.stub.lists_released.clear()
+        asked = here.guard._pods._budgets
+        asked._monotonic = partial(float, asked._monotonic())
+        for pod in pods:
+            async with asyncio.timeout(API_SERVER_SECONDS):
+                response = await here.evict(pod["metadata"]["name"])
+            assert "asked to save a checkpoint first" in response["status"]["message"]
+        # Nor does each of a drain wait anew.
+        assert here.stub.calls[BUDGETS] == 1
 
 
 async def test_a_drain_that_only_tries_is_told_what_holds_the_pod(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The guard's calls: the pod that an eviction names, its budgets, its Job, its native group, a preemptor's other victims, the mark."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -18,7 +18,7 @@ from reprieve_runtime.paths import object_path
 from reprieve_webhooks.allowance import Bounds, Rate
 from reprieve_webhooks.extender.choices import Named
 from reprieve_webhooks.lookups import REMEMBERED_SECONDS, Lookups
-from reprieve_webhooks.questions import BOUNDS, BURST_CALLS, CALLS_PER_SECOND, Questions
+from reprieve_webhooks.questions import BOUNDS, BURST_CALLS, CALLS_PER_SECOND, Questions, TooManyQuestionsError
 from reprieve_webhooks.walltimes import Walltimes
 
 from .objects import Victim
@@ -35,6 +35,8 @@ _MOST_VICTIMS = 500
 """Looked at for one preemptor's: there are as many as evictions are under way."""
 _MOST_BUDGETS = 200
 """Of a namespace; where there are more, nobody knows which of them are about a pod."""
+_BUDGETS_SECONDS = 0.3
+"""The API server waits for three, for the pod, its group and the mark too, and then evicts a pod that nobody was told of."""
 
 
 class _List(msgspec.Struct, gc=False):
@@ -66,7 +68,7 @@ class Pods:
             for door, bounds in _BOUNDS.items()
         }
         self._nodes = Lookups(api, Node, timeout_seconds=timeout_seconds)
-        self._budgets: Questions[str, _Budgets] = Questions(REMEMBERED_SECONDS)
+        self._budgets: Questions[str, Sequence[PodDisruptionBudget]] = Questions(REMEMBERED_SECONDS)
 
     async def find(self, namespace: str, name: str, door: Door = Door.PREEMPTION) -> Victim | None:
         """Return a pod as it is now, `None` where there is none; `door`: for which it is asked."""
@@ -97,16 +99,23 @@ class Pods:
     async def is_held(self, pod: Victim, namespace: str) -> bool:
         """True where a PodDisruptionBudget is known to allow no eviction of the pod now."""
         try:
-            found = await self._budgets.answer(namespace, partial(self._list_budgets, namespace))
-        except (ApiError, msgspec.MsgspecError):
-            # It is asked to save, perhaps in vain, and held all the same.
+            budgets = await self._budgets.answer(namespace, partial(self._list_budgets, namespace))
+        except TooManyQuestionsError:
             return False
-        return not found.metadata.continue_ and disruption_budget.is_held(pod, found.items or ())
+        return disruption_budget.is_held(pod, budgets)
 
-    async def _list_budgets(self, namespace: str) -> _Budgets:
+    async def _list_budgets(self, namespace: str) -> Sequence[PodDisruptionBudget]:
+        """Return a namespace's budgets, or none: its pods are then asked to save, perhaps in vain, and held all the same.
+
+        That they cannot be read is an answer as well. Without this, each eviction of a drain would ask again.
+        """
         path, params = object_path("poddisruptionbudgets", namespace), {"limit": str(_MOST_BUDGETS)}
-        text = await self._api.request("GET", path, params=params, timeout_seconds=self._timeout_seconds)
-        return deep.decode(text, _Budgets)
+        seconds = min(self._timeout_seconds, _BUDGETS_SECONDS)
+        try:
+            found = deep.decode(await self._api.request("GET", path, params=params, timeout_seconds=seconds), _Budgets)
+        except (ApiError, msgspec.MsgspecError):
+            return ()
+        return () if found.metadata.continue_ else found.items or ()
 
     async def victims(self) -> list[Victim]:
         """Return the pods that are asked to go, as the API server's cache has them."""
