@@ -72,6 +72,7 @@ class _InProcessApi(Api):
         content_type: str = JSON,  # noqa: ARG002
         accept: str = JSON,  # noqa: ARG002
         timeout_seconds: float = 0.0,  # noqa: ARG002
+        most_bytes: int | None = None,  # noqa: ARG002
     ) -> bytes:
         assert method == "GET", f"{method} {path}: nothing but reading is known here"
         found = stub_api.read(self._collections, path)

@@ -81,15 +81,16 @@ class Api:
         content_type: str = JSON,
         accept: str = JSON,
         timeout_seconds: float = 10.0,
+        most_bytes: int | None = None,
     ) -> bytes:
-        """Make one call and return its body; raises `ApiError`."""
+        """Make one call and return its body, of at most `most_bytes`; raises `ApiError`."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 response = await self._send(
                     method, path, params, body, content_type, accept=accept, timeout_seconds=timeout_seconds
                 )
                 async with response:
-                    text = await response.read()
+                    text = await (response.read() if most_bytes is None else _read_at_most(response, most_bytes))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
         if response.status >= 400:
@@ -253,6 +254,14 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         for line in lines:
             if line.strip():
                 yield line
+
+
+async def _read_at_most(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    try:
+        await response.content.readexactly(most_bytes + 1)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    raise ApiError(0, "TooLarge", f"more than {most_bytes} bytes")
 
 
 def _error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:

@@ -138,6 +138,19 @@ async def test_where_the_budgets_cannot_be_read_the_pod_is_told(tmp_path: Path) 
         assert len(here.stub.patches) == 1
 
 
+async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_told(tmp_path: Path) -> None:
+    values = [f"{number:063}" for number in range(1000)]
+    large = a_budget(0)
+    large["spec"]["selector"]["matchExpressions"] = [{"key": "tier", "operator": "NotIn", "values": values}]
+    async with scene(tmp_path, ready()) as here:
+        here.stub.collections[BUDGETS] = {"db": large}
+        assert "PodDisruptionBudget allows no eviction" in (await here.evict())["status"]["message"]
+    values *= 20
+    async with scene(tmp_path, ready()) as here:
+        here.stub.collections[BUDGETS] = {"db": large}
+        assert "asked to save a checkpoint first" in (await here.evict())["status"]["message"]
+
+
 async def test_the_budgets_are_not_waited_for_until_the_api_server_evicts_without_an_answer(tmp_path: Path) -> None:
     pods = [ready(name=f"pod-{number}", uid=f"uid-{number}") for number in range(5)]
     async with scene(tmp_path, *pods) as here:

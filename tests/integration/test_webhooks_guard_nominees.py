@@ -1,17 +1,20 @@
-"""Whether it is known who is nominated: not before the list, not without the right to it, not once the watch is silent."""
+"""Whether it is known who is nominated: not before the list, not without the right to it, not once the watch is silent. And how much
+of them is kept."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from reprieve_testing.guard_scene import PODS, a_victim, scene
 from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_webhooks.extender import trimming
 from reprieve_webhooks.guard import nominees
 from reprieve_webhooks.guard.nominees import Nominees
-
-PODS = "/api/v1/pods"
 
 
 @asynccontextmanager
@@ -41,3 +44,15 @@ async def test_who_does_without_the_guard_waits_for_no_list_and_none_is_known(tm
     async with watching(tmp_path, barred={PODS}) as (_, found):
         await until(lambda: found.reflector.is_synced)
         assert not found.is_known
+
+
+async def test_of_a_pod_as_large_as_etcd_takes_so_much_is_kept_as_a_victim_may_go_for(tmp_path: Path) -> None:
+    values = [f"{number:063}" for number in range(15_000)]
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]}]
+    wish = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    async with scene(tmp_path, a_victim()) as here:
+        await here.nominate("large", affinity=wish)
+        (kept,) = here.guard.nominees.reflector.items.values()
+        assert len(msgspec.msgpack.encode(kept.nominee.pod)) < trimming.LARGEST
+        assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
+        assert "uid-of-large" in json.dumps(here.stub.patches)

@@ -12,6 +12,7 @@ from reprieve_policy.nominee import Nominee
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.reflector import Reflector
+from reprieve_webhooks.extender import trimming
 
 from .pace import Pace
 
@@ -139,7 +140,7 @@ class Nominees:
         # Whoever waits goes on once the watch has stored it.
         self._changed.set()
         self._changed = asyncio.Event()
-        found = Nominee(pod=pod)
+        found = Nominee(pod=trimming.trim(pod)[0])
         return Seen(found, self._since(found))
 
     def _since(self, found: Nominee) -> float:

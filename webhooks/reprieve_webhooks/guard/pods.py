@@ -35,6 +35,9 @@ _MOST_VICTIMS = 500
 """Looked at for one preemptor's: there are as many as evictions are under way."""
 _MOST_BUDGETS = 200
 """Of a namespace; where there are more, nobody knows which of them are about a pod."""
+_MOST_BYTES = 1024 * 1024
+"""Of their list; a usual budget has about one thousand. Whoever may create budgets may fill etcd's 1.5 MB with each: without this, they
+fill our memory."""
 _BUDGETS_SECONDS = 0.3
 """The API server waits for three, for the pod, its group and the mark too, and then evicts a pod that nobody was told of."""
 
@@ -112,7 +115,8 @@ class Pods:
         path, params = object_path("poddisruptionbudgets", namespace), {"limit": str(_MOST_BUDGETS)}
         seconds = min(self._timeout_seconds, _BUDGETS_SECONDS)
         try:
-            found = deep.decode(await self._api.request("GET", path, params=params, timeout_seconds=seconds), _Budgets)
+            text = await self._api.request("GET", path, params=params, timeout_seconds=seconds, most_bytes=_MOST_BYTES)
+            found = deep.decode(text, _Budgets)
         except (ApiError, msgspec.MsgspecError):
             return ()
         return () if found.metadata.continue_ else found.items or ()
