@@ -275,3 +275,14 @@ async def test_victims_are_marked_for_a_preemptor_that(tmp_path: Path, stage: Fi
     async with scene(tmp_path, a_victim(), stage=stage) as here:
         await here.delete_and_nominate(a_victim())
         assert here.marked() == ["train"]
+
+
+async def test_what_the_extenders_watches_know_is_copied_once_for_a_review(tmp_path: Path) -> None:
+    stage = FixedStage([GOING], [a_mate(cpu=9)])
+    async with scene(tmp_path, a_victim(), stage=stage) as here:
+        for name in ("one", "two", "three"):
+            await here.nominate(name, 2000, preemptionPolicy="Never")
+        await here.nominate("high")
+        await here.delete(a_victim())
+        assert "uid-of-high" in json.dumps(here.stub.patches)
+        assert stage.scenes == 1

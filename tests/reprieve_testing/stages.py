@@ -40,6 +40,8 @@ class FixedStage:
     """What a scheduler was told: the preemptor, its node, and who goes."""
     left: frozenset[str] = frozenset()
     """Whom a watch has seen go."""
+    scenes: int = 0
+    """How many were made."""
     looks_until_known: int = 0
     """So often a watch is asked in vain for the preemptor."""
 
@@ -58,6 +60,7 @@ class FixedStage:
     def scene(self) -> Scene:
         if self.failure is not None:
             raise self.failure
+        self.scenes += 1
         rooms = {node: self._room(node) for node in sorted({tenant.node for tenant in self.tenants})}
         return Scene(now=NOW, rooms=rooms, groups=reading.groups_of(self.tenants))
 

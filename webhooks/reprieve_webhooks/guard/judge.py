@@ -21,18 +21,28 @@ _MOST_SUSPECTS = 10
 """Looked at for one deletion: rarely are as many nominated to one node."""
 
 
-class Underway:
-    """The victims that are under way: listed once for a review, and only where that matters."""
+class Around:
+    """What goes on around a pod that is ruled on: looked up once for a review, and only where it matters."""
 
-    def __init__(self, pods: Pods) -> None:
-        self._pods = pods
+    def __init__(self, pods: Pods, stage: Stage | None) -> None:
+        self._pods, self._stage = pods, stage
         self._listed: list[Victim] | None = None
+        self._scene: Scene | None = None
 
     async def victims(self) -> Sequence[Victim]:
-        """Return all of them; raises `ApiError`."""
+        """Return all that are under way; raises `ApiError`."""
         if self._listed is None:
             self._listed = await self._pods.victims()
         return self._listed
+
+    def scene(self) -> Scene | None:
+        """Return what the extender's watches know, `None` where there is no extender or they are behind.
+
+        What it expects since it chose a pod must not refuse that: its gang is not going before it is marked.
+        """
+        if self._scene is None and self._stage is not None and not self._stage.is_behind:
+            self._scene = self._stage.scene_as_seen()
+        return self._scene
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +52,7 @@ class Suspect:
     uid: str
     preemptor: Preemptor
     is_sensitive: bool
-    underway: Underway
-    """Among them those that go for it by now."""
+    around: Around
 
 
 class Judge:
@@ -70,9 +79,9 @@ class Judge:
         `None` beside the ruling where it can go for none of them.
         """
         refused: tuple[Ruling, Suspect] | None = None
-        underway = Underway(self._pods)
+        around = Around(self._pods, self._stage)
         for nominee in nominees[:_MOST_SUSPECTS]:
-            suspect = await self._suspect(nominee, underway)
+            suspect = await self._suspect(nominee, around)
             if suspect.preemptor.guest.priority <= case.least_priority:
                 continue
             ruling = await self.rule_for(case, suspect)
@@ -86,7 +95,7 @@ class Judge:
         """Rule on a pod that goes for this one."""
         tenant = reading.tenant_of(case.victim, case.facts, native=case.native, job=case.job, now=self._now())
         # What protects a gang as a whole is known where the extender is.
-        refusal = choosing.why_not(suspect.preemptor, tenant, await self._scene(case, tenant))
+        refusal = choosing.why_not(suspect.preemptor, tenant, await self._scene(case, tenant, suspect.around))
         seeker = Seeker(
             door=case.door,
             refusal=refusal,
@@ -105,7 +114,7 @@ class Judge:
     def _unheeded_seconds(self, case: Case) -> float:
         return self._memory.unheeded_seconds(case.victim.uid)
 
-    async def _suspect(self, nominee: Nominee, underway: Underway) -> Suspect:
+    async def _suspect(self, nominee: Nominee, around: Around) -> Suspect:
         namespace = nominee.pod.metadata.namespace or ""
         facts = await self._cases.facts_of(nominee.pod, namespace)
         native = await self._pods.native_group(nominee.pod, namespace)
@@ -113,12 +122,12 @@ class Judge:
         guest = preemptor.guest
         # One of a group preempts by its group's priority.
         guest = replace(guest, priority=native_group.priority_of(guest.priority, native))
-        return Suspect(nominee.uid, replace(preemptor, guest=guest), facts.namespace.is_sensitive, underway)
+        return Suspect(nominee.uid, replace(preemptor, guest=guest), facts.namespace.is_sensitive, around)
 
-    async def _scene(self, case: Case, tenant: Tenant) -> Scene:
-        if self._stage is not None and not self._stage.is_behind:
-            # What the extender expects since it chose this very pod must not refuse it: its gang is not going before it is marked.
-            return self._stage.scene_as_seen()
+    async def _scene(self, case: Case, tenant: Tenant, around: Around) -> Scene:
+        known = around.scene()
+        if known is not None:
+            return known
         # Whose node it is matters to services only.
         node = await self._pods.node(tenant.node) if tenant.is_service else None
         rooms = {} if node is None else {tenant.node: reading.room_of(node)}
@@ -127,18 +136,18 @@ class Judge:
     async def _is_busy(self, suspect: Suspect, node: str) -> bool:
         if await self._may_wait(suspect, node):
             return True
-        victims = [(seen(victim), victim.node) for victim in await suspect.underway.victims()]
+        victims = [(seen(victim), victim.node) for victim in await suspect.around.victims()]
         return guarding.is_busy(suspect.uid, node, victims)
 
     async def _may_wait(self, suspect: Suspect, node: str) -> bool:
         """True where a gang's pod has room coming elsewhere: a scheduler that got no answer of the extender does not know that."""
-        stage = self._stage
-        preemptor = None if stage is None or stage.is_behind else stage.preemptor(suspect.uid)
+        scene = suspect.around.scene()
+        preemptor = None if self._stage is None or scene is None else self._stage.preemptor(suspect.uid)
         # Beside whom a pod may be, only its scheduler knows.
-        if stage is None or preemptor is None or preemptor.group is None or preemptor.depends_on_pods:
+        if scene is None or preemptor is None or preemptor.group is None or preemptor.depends_on_pods:
             return False
         alone = replace(preemptor, rest=())
-        found = await asyncio.to_thread(choosing.decide, alone, stage.scene_as_seen(), [node])
+        found = await asyncio.to_thread(choosing.decide, alone, scene, [node])
         if found.ground is Ground.UNFINISHED:
             return preemptor.nominated_node != node
         return Obstacle.WILL_HAVE_ROOM in found.obstacles.values()
