@@ -164,6 +164,17 @@ def test_who_has_left_a_node_is_known_as_well(cluster: Cluster) -> None:
     assert cluster.names_on("one") == set()
 
 
+def test_who_is_in_a_gang_with_one_on_the_node_is_known_there_wherever_he_runs(cluster: Cluster) -> None:
+    """A native gang that goes whole is proposed with all of its pods."""
+    cluster.put_node("two")
+    cluster.put("a", labels=GANG)
+    cluster.put("b", "two", labels=GANG)
+    cluster.put("c", "two")
+    assert cluster.seating.knows("one", ["uid-a", "uid-b"])
+    assert not cluster.seating.knows("one", ["uid-a", "uid-c"])
+    assert not cluster.seating.knows("nowhere", ["uid-a", "uid-b"])
+
+
 def test_of_those_who_have_left_the_latest_are_known(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seating, "_MOST_LEFT", 2)
     for name in ("a", "b", "c"):

@@ -131,7 +131,7 @@ def _on(node: str, survey: Survey, court: Court, proposed: Mapping[str, Collecti
         return _beside(room, survey, court, proposed[node]) if survey.suits(node) else Obstacle.UNSUITABLE
     found = survey.on(node)
     # A scheduler that has not seen who left does not insist, and whoever insists on another node waits for this one's room.
-    is_outdated = found is Obstacle.HAS_ROOM and selecting.has_left(room, proposed[node])
+    is_outdated = found is Obstacle.HAS_ROOM and selecting.has_left(room, proposed[node], court)
     return Obstacle.OUTDATED if is_outdated else found
 
 

@@ -79,7 +79,7 @@ def select(room: Room, load: Load, court: Court, taken: Taken = NOTHING) -> Sele
 
 def as_proposed(room: Room, uids: Collection[str], court: Court) -> Selection | Obstacle:
     """Return the scheduler's own victims, where it knows better than we what fits beside whom; all of them or none."""
-    if has_left(room, uids):
+    if has_left(room, uids, court):
         return Obstacle.OUTDATED
     everyone = [tenant for tenant in room.tenants if tenant.uid in uids]
     proposed = [tenant for tenant in everyone if court.ground(tenant) is not Ground.GOING]
@@ -95,9 +95,14 @@ def as_proposed(room: Room, uids: Collection[str], court: Court) -> Selection | 
     return Selection(tuple(found), sum(spending.violations(unit.members) for unit in found))
 
 
-def has_left(room: Room, uids: Collection[str]) -> bool:
-    """True where one of these pods is on the node no more, which who names it has yet to see."""
-    return not set(uids) <= {tenant.uid for tenant in room.tenants}
+def has_left(room: Room, uids: Collection[str], court: Court) -> bool:
+    """True where one of these pods is on the node no more, which who names it has yet to see.
+
+    Of a native gang that goes whole, a scheduler names the pods on other nodes, too.
+    """
+    missing = set(uids).difference(tenant.uid for tenant in room.tenants)
+    gangs = [gang for tenant in room.tenants if missing and (gang := court.whole(tenant)) is not None]
+    return not missing <= {member.uid for gang in gangs for member in gang.members}
 
 
 def depends_on_pods(room: Room, court: Court) -> bool:

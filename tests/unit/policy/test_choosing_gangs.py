@@ -395,6 +395,18 @@ def test_they_are_not_let_back_for_a_gang_either():
     assert names(best.victims) == ["near"]
 
 
+def test_a_native_gangs_pods_on_other_nodes_are_proposed_as_well_and_have_not_left():
+    """kube-scheduler 1.37 names all of a PodGroup that is disrupted as a whole, on whatever node."""
+    near, far = of_gang("near", repels=True), of_gang("far")
+    built = a_scene(a_room("a", near, cpu=1), a_room("b", far, cpu=1)).with_gang("old").build()
+
+    best = choosing.decide(ONE, built, ["a"], {"a": {"near", "far"}}).best
+
+    assert best is not None
+    assert (names(best.victims), names(best.elsewhere)) == (["near"], ["far"])
+    assert choosing.decide(ONE, built, ["a"], {"a": {"near", "far", "gone"}}).best is None
+
+
 BESIDE = {
     "one of them may be no victim": ({"near", "protected"}, {"a": Obstacle.BESIDE_OTHERS}),
     "they are all going": ({"going"}, {"a": Obstacle.WILL_HAVE_ROOM}),

@@ -122,13 +122,18 @@ class Seating:
         self._changed_budgets.add(key[0])
 
     def knows(self, node: str, uids: Iterable[str]) -> bool:
-        """True where all these pods are on that node, or have left it.
+        """True where all these pods are on that node, are in a gang with one that is, or have left.
 
         Who has left is known: the scheduler is behind, not this. Without this, a node from which the last of a gang's victims
-        has just gone would be passed over, and a second gang go on another one.
+        has just gone would be passed over, and a second gang go on another one. And a native gang that goes whole is proposed with
+        its pods on all nodes (kube-scheduler 1.37, `getCrossNodesVictims`).
         """
         here = self._tenants.of(node)
-        return node in self._nodes and all(uid in here or uid in self._left for uid in uids)
+        away = [uid for uid in uids if uid not in here and uid not in self._left]
+        if node not in self._nodes or not away:
+            return node in self._nodes
+        gangs = {one.group for one in here.values() if one.group is not None}
+        return all(any(uid in self._members.of(gang) for gang in gangs) for uid in away)
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits, with the rest of its gang; `None` where no such one does."""

@@ -71,7 +71,7 @@ class Stage(Protocol):
         """Return a pod that waits for a node; `None` where no watch has such a one."""
 
     def knows(self, node: str, uids: Iterable[str]) -> bool:
-        """True where all these pods are seen on that node, or were seen to leave it."""
+        """True where all these pods are seen on that node or in a gang that is, or were seen to leave."""
 
     def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:
         """Take for granted that a scheduler does as it was told, until the watches say so themselves."""

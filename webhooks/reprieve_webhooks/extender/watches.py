@@ -122,7 +122,7 @@ class WatchedStage:
         return self._seating.preemptor(uid)
 
     def knows(self, node: str, uids: Iterable[str]) -> bool:
-        """True where all these pods are seen on that node, or were seen to leave it."""
+        """True where all these pods are seen on that node or in a gang that is, or were seen to leave."""
         return self._seating.knows(node, uids)
 
     def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:
