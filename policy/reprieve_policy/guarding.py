@@ -28,10 +28,11 @@ from .walltime import Walltime
 SLACK_SECONDS = 60
 """Beyond the ceiling, and for a mark that nobody takes up: an operator that leads and does nothing must not hold up others."""
 
-LEAST_RETRY_SECONDS = 2
-"""A client of Kubernetes tries eleven times, then the scheduler begins anew without a pause: with 1, that were 1.1 calls a
-second."""
+LEAST_RETRY_SECONDS = 4
+"""For each victim. A client of Kubernetes tries eleven times, then the scheduler begins anew without a pause: with 2, two victims
+of which each of two replicas sees one would bring 1.1 calls a second."""
 MOST_RETRY_SECONDS = 30
+"""Enough for any number of victims: kube-scheduler deletes 16 of a preemptor's at a time (`framework/parallelize`)."""
 REFUSED_RETRY_SECONDS = 5
 """Of a preemption that is refused, not put off. Meanwhile the scheduler does not look elsewhere for its preemptor: shorter."""
 

@@ -242,16 +242,17 @@ RETRIES: dict[str, tuple[Ruling, int, int]] = {
     "what is left is waited for": (put_off(12), 1, 12),
     "a part of a second is one": (put_off(11.2), 1, 12),
     "for half a minute at most": (put_off(600), 1, 30),
-    "for two seconds at least": (put_off(0.1), 1, 2),
-    "also where the time is over": (put_off(-5), 1, 2),
-    "and where nobody knows": (put_off(None), 1, 2),
-    "several of a node have each their own client": (put_off(600), 3, 6),
+    "for four seconds at least": (put_off(0.1), 1, 4),
+    "also where the time is over": (put_off(-5), 1, 4),
+    "and where nobody knows": (put_off(None), 1, 4),
+    "several of a node have each their own client": (put_off(600), 3, 12),
     "however many": (put_off(1), 40, 30),
     "where a preemption is refused its preemptor may look elsewhere soon": (refused(600), 1, 5),
-    "sooner where that ends": (refused(3), 1, 3),
+    "sooner where that ends": (refused(3.5), 1, 4),
+    "but no sooner than others": (refused(1), 1, 4),
     "for good too": (refused(None), 1, 5),
-    "and with others": (refused(None), 4, 8),
-    "nobody refused": (put_off(2), 0, 2),
+    "and with others": (refused(None), 4, 16),
+    "nobody refused": (put_off(2), 0, 4),
 }
 
 
@@ -265,7 +266,7 @@ def test_a_scheduler_that_does_not_stand_still_is_told_when_to_come_back(
 
 def test_where_the_answer_had_better_be_short_it_is_told_the_least_whatever_it_is() -> None:
     for ruling in (put_off(600), refused(600), refused(None)):
-        for fellows, want in ((1, 2), (3, 6), (40, 30)):
+        for fellows, want in ((1, 4), (3, 12), (40, 30)):
             found = guarding.retry_after(
                 ruling, Door.PREEMPTION, is_asynchronous=True, is_short=True, fellows=fellows, now=NOW
             )
@@ -295,13 +296,44 @@ def test_who_passes_for_gone(
     assert found is want
 
 
-def test_up_to_27_victims_of_a_node_bring_no_more_than_a_call_a_second() -> None:
-    """Eleven calls for ten pauses, by each client, for every answer that there is."""
-    for ruling in (put_off(None), put_off(0), put_off(3), put_off(600), refused(None), refused(1), refused(600)):
-        for fellows in range(1, 28):
-            seconds = guarding.retry_after(ruling, Door.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW)
-            assert seconds is not None
-            assert fellows * 11 / (10 * seconds) <= (0.56 if fellows <= 15 else 1)
+AT_ONCE = 16
+"""Victims that kube-scheduler deletes at a time, however many a preemptor has (`parallelism`)."""
+ANSWERS = [put_off(None), put_off(0), put_off(3), put_off(600), refused(None), refused(1), refused(600)]
+
+
+def calls_a_second(ruling: Ruling, *seen: int) -> float:
+    """Return how often one preemptor's victims are asked for, of which each replica sees so many.
+
+    A client asks eleven times. The first that is through ends the others' pauses, and all are asked for anew at once.
+    """
+    pauses = [
+        guarding.retry_after(ruling, Door.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW) or 0
+        for fellows in seen
+    ]
+    lasts = 10 * min(pauses)
+    return sum(count * (1 + lasts // pause) for count, pause in zip(seen, pauses, strict=True)) / lasts
+
+
+@pytest.mark.parametrize("ruling", ANSWERS)
+def test_the_victims_of_a_preemptor_bring_no_more_than_a_call_a_second(ruling: Ruling) -> None:
+    """For every answer that there is."""
+    for fellows in range(1, AT_ONCE + 1):
+        assert calls_a_second(ruling, fellows) <= 0.6
+    for fellows in range(AT_ONCE, 28):
+        assert calls_a_second(ruling, fellows) <= 1
+
+
+@pytest.mark.parametrize("ruling", ANSWERS)
+def test_nor_do_they_where_two_replicas_see_half_of_them_each(ruling: Ruling) -> None:
+    for fellows in range(2, AT_ONCE + 1):
+        assert calls_a_second(ruling, fellows // 2, fellows - fellows // 2) <= 0.6
+
+
+@pytest.mark.parametrize("ruling", ANSWERS)
+def test_nor_where_one_of_the_two_sees_more(ruling: Ruling) -> None:
+    for fellows in range(2, AT_ONCE):
+        for others in range(1, fellows):
+            assert calls_a_second(ruling, others, fellows - others) <= 1
 
 
 def test_what_is_allowed_says_nothing() -> None:

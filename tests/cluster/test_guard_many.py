@@ -1,0 +1,48 @@
+"""An unmodified kube-scheduler with more victims on a node than it deletes at a time, against the guard."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from reprieve_testing.cluster import wait_for
+from reprieve_testing.guarded import HINT, Guarded, a_pod, a_priority_class, guarded_cluster
+
+pytestmark = pytest.mark.cluster
+
+HIGH, LOW = "many-high", "many-low"
+VICTIMS, AT_A_TIME = 40, 16
+WATCHED_SECONDS = 15.0
+ANSWERS = {"put off": {}, "refused": {"quota.scheduling.koordinator.sh/preemptible": "false"}}
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Guarded]:
+    with guarded_cluster("test-guard-many") as cluster:
+        cluster.offer("kwok-0", VICTIMS)
+        cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
+        yield cluster
+
+
+@pytest.mark.parametrize("labels", ANSWERS.values(), ids=ANSWERS)
+def test_a_few_of_many_victims_are_asked_for_and_then_rarely(ours: Guarded, labels: dict[str, str]) -> None:
+    """Each victim is a client that comes back by itself: without its bound, they would be 1.5 calls a second."""
+    with ours.namespace("many") as team:
+        pods = (a_pod(f"victim-{n}", slots=1, priority_class=LOW, node="kwok-0") for n in range(VICTIMS))
+        ours.create(
+            team, *(pod | {"metadata": pod["metadata"] | {"labels": labels, "annotations": HINT}} for pod in pods)
+        )
+        wait_for("all run", lambda: running_in(ours, team) == VICTIMS, 60)
+        ours.create(team, a_pod("preemptor", slots=VICTIMS, priority_class=HIGH, node="kwok-0"))
+        first = wait_for("the scheduler is refused", lambda: ours.calls(team), 30)[0].at
+        time.sleep(WATCHED_SECONDS)  # That nothing more comes shows in time only.
+        calls = ours.calls(team)
+        assert {call.code for call in calls} == {429}
+        assert 1 < len({call.name for call in calls}) <= AT_A_TIME
+        assert len([call for call in calls if call.at > first + timedelta(seconds=2)]) <= WATCHED_SECONDS
+
+
+def running_in(ours: Guarded, team: str) -> int:
+    pods = ours.kubectl.get("pods", "-n", team)["items"]
+    return sum(pod["status"].get("phase") == "Running" for pod in pods)
