@@ -7,6 +7,9 @@ appears while a deletion is being reviewed tells one from the other, too. One th
 Since 1.35 it nominates as well who has found room and waits for a volume or a device there (`bindingCycle`, the feature gate
 `NominatedNodeNameForExpectation`): such a pod makes nobody go. A preemptor is nominated in the same patch that says that it
 was turned away (`handleSchedulingFailure`).
+
+Where native groups are scheduled (1.37, the feature gate `GenericWorkload`), one that is disrupted as a whole is deleted on all of
+its nodes, for a preemptor on one of them (`getCrossNodesVictims`).
 """
 
 from collections.abc import Iterable
@@ -26,6 +29,12 @@ class Nominee:
     def uid(self) -> str:
         """Which pod it is, whatever its name was before."""
         return self.pod.metadata.uid or ""
+
+    @property
+    def preemptor(self) -> str:
+        """For whom its scheduler preempts: for the pod, or for all of its native group at once."""
+        group = self.pod.spec.schedulingGroup
+        return f"{self.pod.metadata.namespace}/{group.podGroupName}" if group and group.podGroupName else self.uid
 
     @property
     def priority(self) -> int:
@@ -54,18 +63,33 @@ class Nominee:
         return self.pod.status.nominatedNodeName or ""
 
 
-def possible(nominees: Iterable[Nominee], node: str, victim_priority: int) -> list[Nominee]:
-    """Return the pods that a victim on this node may make room for, the highest priority first, then the oldest.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacancy:
+    """What a victim leaves."""
+
+    node: str
+    priority: int
+    """Who is not above this did not preempt."""
+    is_anywhere: bool = False
+    """Its native group goes with it: who preempts may be nominated to any of the nodes where that runs. Which these are, is not known."""
+
+
+def possible(nominees: Iterable[Nominee], vacancy: Vacancy) -> list[Nominee]:
+    """Return the pods that a victim may make room for: on its own node first, the highest priority first, then the oldest.
 
     Those that were not turned away are last: some other scheduler than kube-scheduler may preempt for them all the same.
 
     One of a PodGroup may be among them whatever its own priority. Without this, its scheduler would be taken for one that
     nominates nobody, and storm.
     """
-    here = (one for one in nominees if one.node == node and one.pod.wants_room)
-    return sorted((one for one in here if one.is_grouped or one.priority > victim_priority), key=_rank)
+    there = (one for one in nominees if _is_there(one, vacancy) and one.pod.wants_room)
+    found = (one for one in there if one.is_grouped or one.priority > vacancy.priority)
+    return sorted(found, key=lambda one: (not one.was_turned_away, one.node != vacancy.node, *_rank(one)))
 
 
-def _rank(nominee: Nominee) -> tuple[bool, int, str, str]:
-    created = nominee.pod.metadata.creationTimestamp or ""
-    return not nominee.was_turned_away, -nominee.priority, created, nominee.uid
+def _is_there(nominee: Nominee, vacancy: Vacancy) -> bool:
+    return bool(nominee.node) if vacancy.is_anywhere else nominee.node == vacancy.node
+
+
+def _rank(nominee: Nominee) -> tuple[int, str, str]:
+    return -nominee.priority, nominee.pod.metadata.creationTimestamp or "", nominee.uid

@@ -95,6 +95,21 @@ def test_neither_several_in_turn_nor_one_that_pauses_nor_one_that_was_told_a_tim
     assert not memory.is_insisting("victim", "one")
 
 
+def test_the_victims_of_a_node_count_together_and_so_do_those_of_one_preemptor_for_a_minute() -> None:
+    clock = Clock()
+    memory = Memory(clock)
+    assert memory.fellows("node", "victim", "one") == 1
+    for uid, node, by in (("victim", "node", "one"), ("beside", "node", "other"), ("away", "far", "one")):
+        memory.refused(uid, node, by=by, was_timed=True)
+    assert memory.fellows("node", "victim", "one") == 3
+    assert memory.fellows("far", "victim", "other") == 3
+    # Of whom nobody knows the preemptor, only the node counts.
+    memory.refused("unknown", "elsewhere", by="", was_timed=True)
+    assert memory.fellows("nowhere", "victim", "") == 1
+    clock.now += 60
+    assert memory.fellows("node", "victim", "one") == 1
+
+
 def test_a_mark_is_unheeded_for_as_long_as_it_is_seen_and_not_taken_up() -> None:
     clock = Clock()
     memory = Memory(clock)
@@ -114,7 +129,7 @@ def test_whoever_waits_for_pods_without_being_a_scheduler_changes_nothing_of_wha
         memory.waits(f"evicted-{number}", is_asked=True)
     memory.waits("victim", is_asked=True)
     assert memory.is_insisting("victim", "one")
-    assert memory.fellows("node", "victim") == 1
+    assert memory.fellows("node", "victim", "one") == 1
 
 
 def test_of_too_many_that_were_refused_the_oldest_is_forgotten() -> None:

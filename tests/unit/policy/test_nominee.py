@@ -4,15 +4,20 @@ from dataclasses import replace
 
 from reprieve_policy import nominee
 from reprieve_policy.choosing.objects import Condition, Pod, PodSpec, PodStatus
-from reprieve_policy.nominee import Nominee
+from reprieve_policy.nominee import Nominee, Vacancy
 from reprieve_policy.objects import ObjectMeta, SchedulingGroup
+
+HERE = Vacancy(node="here", priority=100)
 
 
 def a_nominee(
     uid: str, priority: int | None, node: str = "here", *, created: str = "", leaves: bool = False
 ) -> Nominee:
     metadata = ObjectMeta(
-        uid=uid, creationTimestamp=created or None, deletionTimestamp=created or "now" if leaves else None
+        namespace="team",
+        uid=uid,
+        creationTimestamp=created or None,
+        deletionTimestamp=created or "now" if leaves else None,
     )
     status = PodStatus(phase="Pending", nominatedNodeName=node)
     return Nominee(pod=Pod(metadata=metadata, spec=PodSpec(priority=priority), status=status))
@@ -33,7 +38,7 @@ def a_grouped(uid: str, priority: int) -> Nominee:
 
 
 def inferred(*nominees: Nominee) -> str | None:
-    found = nominee.possible(nominees, "here", victim_priority=100)
+    found = nominee.possible(nominees, HERE)
     return found[0].uid if found else None
 
 
@@ -47,6 +52,22 @@ def test_the_highest_priority_wins_then_the_oldest_then_any_but_always_the_same(
 def test_one_of_a_group_may_be_it_whatever_its_own_priority() -> None:
     assert inferred(a_grouped("grouped", 0)) == "grouped"
     assert inferred(a_grouped("grouped", 0), a_nominee("a", 101)) == "a"
+
+
+def test_for_a_group_its_scheduler_preempts_once() -> None:
+    assert a_nominee("alone", 0).preemptor == "alone"
+    assert a_grouped("one", 0).preemptor == a_grouped("two", 0).preemptor == "team/g"
+
+
+def test_where_a_native_group_goes_with_the_victim_it_may_be_nominated_to_any_node_but_preempts_by_priority() -> None:
+    anywhere = replace(HERE, is_anywhere=True)
+    far, farther, near = a_nominee("far", 300, "there"), a_nominee("farther", 200, "away"), a_nominee("near", 101)
+    low, nowhere = a_nominee("low", 100, "there"), a_nominee("nowhere", 200, "")
+    found = nominee.possible([low, farther, nowhere, far, near], anywhere)
+    assert [one.uid for one in found] == ["near", "far", "farther"]
+    assert nominee.possible([far, near, farther], HERE) == [near]
+    # Who was turned away needs room, and is before all.
+    assert nominee.possible([near, turned_away("mine", 101)], anywhere)[0].uid == "mine"
 
 
 def test_one_that_was_not_turned_away_is_the_least_probable() -> None:

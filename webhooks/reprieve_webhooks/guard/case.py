@@ -8,9 +8,11 @@ from reprieve_policy import disruption, gang, native_group, walltime
 from reprieve_policy.choosing import reading
 from reprieve_policy.choosing.objects import Pod
 from reprieve_policy.choosing.scene import GroupKey
+from reprieve_policy.disruption import Mode
 from reprieve_policy.facts import Facts
 from reprieve_policy.guarding import Door, Sought
 from reprieve_policy.native_group import NativeGroup
+from reprieve_policy.nominee import Vacancy
 from reprieve_policy.objects import Resource
 from reprieve_policy.walltime import Walltime
 from reprieve_webhooks import review
@@ -55,6 +57,12 @@ class Case:
         """Whoever's priority is not above this preempts it by no scheduler's reckoning: not all go by the PodGroup's."""
         own = self.victim.spec.priority or 0
         return min(own, native_group.priority_of(own, self.native))
+
+    @property
+    def vacancy(self) -> Vacancy:
+        """Where its preemptor is to be looked for."""
+        is_anywhere = self.native is not None and self.native.mode is Mode.ALL
+        return Vacancy(node=self.victim.node, priority=self.least_priority, is_anywhere=is_anywhere)
 
     def sought(self, now: datetime) -> Sought:
         """Return the pod as it is ruled on."""

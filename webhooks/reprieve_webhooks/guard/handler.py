@@ -117,20 +117,19 @@ class Guard:
     async def _find_nominees(self, case: Case, ruling: Ruling) -> Sequence[Nominee]:
         """Return the pods that the victim may go for: where the extender chose it for one of them, that one; last, Kubernetes' own."""
         said, is_new = case.facts.settings.scheduler_preemption, ruling.is_allowed or ruling.marks
-        node = case.victim.node
-        chosen_for = self._choices.preemptors(node, case.victim.uid)
+        chosen_for = self._choices.preemptors(case.victim.node, case.victim.uid)
 
         def is_enough(found: Sequence[Nominee]) -> bool:
             if said == SYNCHRONOUS or (ruling.is_put_off and not is_new):
                 return True
             return bool(found) and not is_new and self._paces.of(found, said) is not Pace.UNKNOWN
 
-        found, pace = await self.nominees.possible(node, case.least_priority, chosen_for, is_enough)
+        found, pace = await self.nominees.possible(case.vacancy, chosen_for, is_enough)
         if pace is not Pace.UNKNOWN:
             self._paces.show(found, pace)
         known = {one.uid for one in found}
         # Without this, an older choice or a newer nomination would have Kubernetes' own refused for as long as that holds.
-        return [*found, *(one for one in self.nominees.own(node, case.least_priority) if one.uid not in known)]
+        return [*found, *(one for one in self.nominees.own(case.vacancy) if one.uid not in known)]
 
     def _choice(self, victim: Victim, preemptor_uid: str) -> Choice | None:
         return self._choices.of(victim.node, victim.uid, by=preemptor_uid)
@@ -169,7 +168,7 @@ class Guard:
         pace = self._paces.of(nominees, said := case.facts.settings.scheduler_preemption)
         # Who goes on nominates somebody. Without this, the pods of a Job that a synchronous one tries in turn would pass for one that insists.
         is_shown = pace is not Pace.UNKNOWN or said != AUTO or not nominees
-        if is_shown or not self._memory.is_insisting(case.victim.uid, nominees[0].uid):
+        if is_shown or not self._memory.is_insisting(case.victim.uid, nominees[0].preemptor):
             return pace
         self._paces.show(nominees[:1], Pace.PROBABLY_ASYNCHRONOUS)
         return Pace.PROBABLY_ASYNCHRONOUS
@@ -185,17 +184,17 @@ class Guard:
         self, case: Case, ruling: Ruling, pace: Pace, nominees: Sequence[Nominee], *, is_short: bool
     ) -> int | None:
         uid, node = case.victim.uid, case.victim.node
+        by = nominees[0].preemptor if nominees else ""
         seconds = guarding.retry_after(
             ruling,
             case.door,
             is_asynchronous=pace is not Pace.UNKNOWN,
             is_short=is_short,
-            fellows=self._memory.fellows(node, uid),
+            fellows=self._memory.fellows(node, uid, by),
             now=self._now(),
         )
         self._memory.waits(uid, is_asked=case.victim.is_asked)
         if case.door is Door.PREEMPTION:
-            by = nominees[0].uid if nominees else ""
             self._memory.refused(uid, node, by=by, was_timed=seconds is not None)
         return seconds
 

@@ -50,6 +50,8 @@ class Suspect:
     """A pod for which a victim may go."""
 
     uid: str
+    node: str
+    """Where it is nominated: elsewhere than its victim, if that goes with a native group."""
     preemptor: Preemptor
     is_sensitive: bool
     around: Around
@@ -103,7 +105,7 @@ class Judge:
             unheeded_seconds=self._unheeded_seconds(case),
         )
         ruling = self._decide(case, seeker)
-        if not ruling.marks or seeker.is_exempt or not await self._is_busy(suspect, case.victim.node):
+        if not ruling.marks or seeker.is_exempt or not await self._is_busy(suspect, case):
             return ruling
         return self._decide(case, Seeker(door=case.door, is_busy=True))
 
@@ -122,7 +124,7 @@ class Judge:
         guest = preemptor.guest
         # One of a group preempts by its group's priority.
         guest = replace(guest, priority=native_group.priority_of(guest.priority, native))
-        return Suspect(nominee.uid, replace(preemptor, guest=guest), facts.namespace.is_sensitive, around)
+        return Suspect(nominee.uid, nominee.node, replace(preemptor, guest=guest), facts.namespace.is_sensitive, around)
 
     async def _scene(self, case: Case, tenant: Tenant, around: Around) -> Scene:
         known = around.scene()
@@ -133,13 +135,17 @@ class Judge:
         rooms = {} if node is None else {tenant.node: reading.room_of(node)}
         return Scene(now=self._now(), rooms=rooms, settings=case.facts.settings)
 
-    async def _is_busy(self, suspect: Suspect, node: str) -> bool:
-        if await self._may_wait(suspect, node):
+    async def _is_busy(self, suspect: Suspect, case: Case) -> bool:
+        if await self._may_wait(suspect):
             return True
-        victims = [(seen(victim), victim.node) for victim in await suspect.around.victims()]
-        return guarding.is_busy(suspect.uid, node, victims)
+        victims = await suspect.around.victims()
+        # A native group that goes as a whole is of one set, wherever it runs.
+        here = [victim for victim in victims if victim.node == suspect.node]
+        same = {_group_of(victim) for victim in ((*here, case.victim) if case.vacancy.is_anywhere else here)} - {None}
+        others = [victim for victim in victims if _group_of(victim) not in same]
+        return guarding.is_busy(suspect.uid, suspect.node, [(seen(victim), victim.node) for victim in others])
 
-    async def _may_wait(self, suspect: Suspect, node: str) -> bool:
+    async def _may_wait(self, suspect: Suspect) -> bool:
         """True where a gang's pod has room coming elsewhere: a scheduler that got no answer of the extender does not know that."""
         scene = suspect.around.scene()
         preemptor = None if self._stage is None or scene is None else self._stage.preemptor(suspect.uid)
@@ -147,7 +153,13 @@ class Judge:
         if scene is None or preemptor is None or preemptor.group is None or preemptor.depends_on_pods:
             return False
         alone = replace(preemptor, rest=())
-        found = await asyncio.to_thread(choosing.decide, alone, scene, [node])
+        found = await asyncio.to_thread(choosing.decide, alone, scene, [suspect.node])
         if found.ground is Ground.UNFINISHED:
-            return preemptor.nominated_node != node
+            return preemptor.nominated_node != suspect.node
         return Obstacle.WILL_HAVE_ROOM in found.obstacles.values()
+
+
+def _group_of(pod: Victim) -> tuple[str, str] | None:
+    """Return the native group that a pod names."""
+    named = pod.spec.schedulingGroup
+    return (pod.metadata.namespace or "", named.podGroupName) if named and named.podGroupName else None

@@ -53,11 +53,11 @@ class Memory:
         known = self._refused.get(uid)
         return known is not None and known.by == by and known.in_vain >= _INSISTENCE and self._is_at_once(known)
 
-    def fellows(self, node: str, uid: str) -> int:
-        """Return how many victims of the node were refused lately, this one among them."""
-        now = self._monotonic()
-        lately = (other for other, one in self._refused.items() if one.node == node and now - one.at < _LATELY_SECONDS)
-        return len({uid, *lately})
+    def fellows(self, node: str, uid: str, by: str) -> int:
+        """Return how many victims of the node, or of the same preemptor elsewhere, were refused lately, this one among them."""
+        since = self._monotonic() - _LATELY_SECONDS
+        same = ((other, one) for other, one in self._refused.items() if one.node == node or (by and one.by == by))
+        return len({uid, *(other for other, one in same if one.at > since)})
 
     def waits(self, uid: str, *, is_asked: bool) -> None:
         """Take note that somebody has to come again for a pod, and whether it carries a mark that nobody took up."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reprieve_policy import nominee
 from reprieve_policy.choosing.objects import Pod
-from reprieve_policy.nominee import Nominee
+from reprieve_policy.nominee import Nominee, Vacancy
 from reprieve_runtime.api import Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_runtime.reflector import Reflector
@@ -71,8 +71,7 @@ class Nominees:
 
     async def possible(
         self,
-        node: str,
-        victim_priority: int,
+        vacancy: Vacancy,
         chosen_for: Collection[str],
         is_enough: Callable[[Sequence[Nominee]], bool],
     ) -> tuple[Sequence[Nominee], Pace]:
@@ -84,50 +83,48 @@ class Nominees:
         """
         if not self.is_known:
             raise ApiError(0, "NotKnown", "nobody knows now which pods are nominated")
-        before = self._possible(node, victim_priority)
-        fresh = _turned_away(self._possible(node, victim_priority, since=self.monotonic() - _FRESH_SECONDS))
+        before = self._possible(vacancy)
+        fresh = _turned_away(self._possible(vacancy, since=self.monotonic() - _FRESH_SECONDS))
         chosen = _among(before, chosen_for)
         if chosen:
             return chosen, Pace.PROBABLY_ASYNCHRONOUS if _among(fresh, chosen_for) else Pace.UNKNOWN
         # A nomination of a moment ago says nothing where the victim was chosen for another pod, whose own is on its way.
         probable = [] if chosen_for else fresh
-        if probable and not self._follow_accepted(node, probable):
+        if probable and not self._follow_accepted(probable):
             return probable, Pace.PROBABLY_ASYNCHRONOUS
         known = probable or before
         if is_enough(known) or self._vain >= _VAIN:
             return known, Pace.UNKNOWN
-        new = await self._await_others(node, victim_priority, {one.uid for one in before}, chosen_for)
+        new = await self._await_others(vacancy, {one.uid for one in before}, chosen_for)
         self._vain += not new
         return (new, Pace.ASYNCHRONOUS) if new else (known, Pace.UNKNOWN)
 
-    def own(self, node: str, victim_priority: int) -> list[Nominee]:
+    def own(self, vacancy: Vacancy) -> list[Nominee]:
         """Return Kubernetes' own among those for whom a victim may go, whoever is more probable."""
-        return [one for one in _turned_away(self._possible(node, victim_priority)) if one.is_exempt]
+        return [one for one in _turned_away(self._possible(vacancy)) if one.is_exempt]
 
-    def _possible(self, node: str, victim_priority: int, since: float = -math.inf) -> list[Nominee]:
+    def _possible(self, vacancy: Vacancy, since: float = -math.inf) -> list[Nominee]:
         seen = (one.nominee for one in self.reflector.items.values() if one.since >= since)
-        return nominee.possible(seen, node, victim_priority)
+        return nominee.possible(seen, vacancy)
 
-    def _follow_accepted(self, node: str, nominees: Sequence[Nominee]) -> bool:
-        """True where one of these nominations came so soon after a deletion on the node was accepted that it may be its end.
+    def _follow_accepted(self, nominees: Sequence[Nominee]) -> bool:
+        """True where one of these nominations came so soon after a deletion on its node was accepted that it may be its end.
 
         Without this, a synchronous scheduler that has placed a pod there would be told to wait with the next pod's victim.
         """
-        accepted = self._accepted.get(node, -math.inf)
-        if self.monotonic() - accepted > 2 * _FRESH_SECONDS:
-            return False
-        seen = self.reflector.items.values()
-        return bool(_among([one.nominee for one in seen if one.since >= accepted], {one.uid for one in nominees}))
+        uids, least = {one.uid for one in nominees}, self.monotonic() - 2 * _FRESH_SECONDS
+        seen = (one for one in self.reflector.items.values() if one.nominee.uid in uids)
+        return any(least <= self._accepted.get(one.nominee.node, -math.inf) <= one.since for one in seen)
 
     async def _await_others(
-        self, node: str, victim_priority: int, known: Collection[str], chosen_for: Collection[str]
+        self, vacancy: Vacancy, known: Collection[str], chosen_for: Collection[str]
     ) -> list[Nominee]:
         """Return who is turned away and nominated meanwhile; of several, those for whom the victim was chosen."""
         found: list[Nominee] = []
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
-                    found = [one for one in _turned_away(self._possible(node, victim_priority)) if one.uid not in known]
+                    found = [one for one in _turned_away(self._possible(vacancy)) if one.uid not in known]
                     chosen = _among(found, chosen_for)
                     if chosen or (found and not chosen_for):
                         return chosen or found

@@ -1,0 +1,127 @@
+"""An unmodified kube-scheduler that schedules native groups (`GenericWorkload`), against the guard: how often it asks.
+
+One that is disrupted as a whole it deletes on every node, for a preemptor on one of them; and for a group that preempts it deletes
+victims on several nodes at once.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reprieve_testing.cluster import wait_for
+from reprieve_testing.guarded import HINT, Guarded, a_pod, a_priority_class, guarded_cluster
+
+pytestmark = pytest.mark.cluster
+
+HIGH, LOW = "native-high", "native-low"
+NODES = ("kwok-0", "kwok-1")
+WATCHED_SECONDS = 12.0
+"""For storms: one would be six hundred calls."""
+LONG = {**HINT, "reprieve.dev/checkpoint-timeout": "25s"}
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Guarded]:
+    served = {"feature_gates": "GenericWorkload=true", "runtime_config": "scheduling.k8s.io/v1beta1=true"}
+    with guarded_cluster("test-guard-native", **served) as cluster:
+        cluster.set_policy(ceiling="40s", checkpointTimeout="25s")
+        for node in NODES:
+            cluster.offer(node, 2)
+        cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
+        yield cluster
+
+
+def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(ours: Guarded) -> None:
+    with ours.namespace("whole") as team:
+        ours.create(team, a_group("train", LOW, disruptionMode={"all": {}}))
+        ours.create(team, *(of_group("train", name, LOW, annotations=LONG) for name in NODES))
+        ours.running(team, *NODES)
+        ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0"))
+        for name in NODES:
+            ours.in_phase(team, name, "hinted")
+        bystander_is_placed(ours, team)
+        assert rate(ours, team) <= 1
+        # Both of them, and that they are gone, which the scheduler then waits to see.
+        assert {(call.name, call.code) for call in ours.calls(team)} == {(name, 404) for name in NODES}
+        for name in NODES:
+            ours.save(team, name)
+        for name in NODES:
+            ours.gone(team, name)
+        ours.running(team, "preemptor")
+        assert len(ours.calls(team)) <= WATCHED_SECONDS
+
+
+def test_so_is_one_that_nobody_may_preempt_and_stays(ours: Guarded) -> None:
+    with ours.namespace("kept") as team:
+        kept = {"labels": {"quota.scheduling.koordinator.sh/preemptible": "false"}, "annotations": HINT}
+        ours.create(team, a_group("train", LOW, disruptionMode={"all": {}}))
+        ours.create(team, *(of_group("train", name, LOW, **kept) for name in NODES))
+        ours.running(team, *NODES)
+        ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0"))
+        wait_for("the scheduler is refused", lambda: ours.calls(team), 30)
+        bystander_is_placed(ours, team)
+        assert rate(ours, team) <= 1
+        assert {call.code for call in ours.calls(team)} == {429}
+        ours.running(team, *NODES)
+
+
+def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(ours: Guarded) -> None:
+    with ours.namespace("group") as team:
+        victims = {node: f"victim-{node}" for node in NODES}
+        for node, name in victims.items():
+            ours.create(team, a_pod(name, slots=2, priority_class=LOW, node=node, annotations=LONG))
+        ours.running(team, *victims.values())
+        ours.create(team, a_group("urgent", HIGH, schedulingPolicy={"gang": {"minCount": 2}}))
+        ours.create(team, *(of_group("urgent", name, HIGH) for name in NODES))
+        wait_for("a victim is asked for", lambda: ours.calls(team), 30)
+        assert rate(ours, team) <= 1
+        for _ in victims:
+            ours.save(team, victim := told_in(ours, team))
+            ours.gone(team, victim)
+        ours.running(team, *NODES)
+        assert {call.name for call in ours.calls(team)} == set(victims.values())
+
+
+def a_group(name: str, priority_class: str, **spec: Any) -> Any:
+    said = {"schedulingPolicy": {"basic": {}}, "priorityClassName": priority_class} | spec
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": said,
+    }
+
+
+def of_group(group: str, node: str, priority_class: str, **metadata: Any) -> Any:
+    """Return a pod of a group, which takes all of a node and is called as it is."""
+    pod = a_pod(node, slots=2, priority_class=priority_class, node=node, **metadata)
+    pod["spec"] |= {"schedulingGroup": {"podGroupName": group}}
+    return pod
+
+
+def told_in(ours: Guarded, team: str) -> str:
+    """Return a pod that is asked to save, once there is one."""
+
+    def find() -> str | None:
+        pods: list[Any] = ours.kubectl.get("pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted")["items"]
+        return str(pods[0]["metadata"]["name"]) if pods else None
+
+    return wait_for("a victim is told", find, 60)
+
+
+def bystander_is_placed(ours: Guarded, team: str) -> None:
+    """Others are scheduled as ever, while somebody waits for victims."""
+    began = time.monotonic()
+    ours.create(team, a_pod("bystander", node="kwok-1"))
+    ours.running(team, "bystander")
+    assert time.monotonic() - began < 8
+
+
+def rate(ours: Guarded, team: str) -> float:
+    """Return calls a second in the next seconds and since the first, which needs no wait before it."""
+    time.sleep(WATCHED_SECONDS)  # That nothing more comes shows in time only.
+    calls = ours.calls(team)
+    seconds = max((calls[-1].at - calls[0].at).total_seconds(), WATCHED_SECONDS)
+    return (len(calls) - 1) / seconds

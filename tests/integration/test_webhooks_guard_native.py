@@ -1,0 +1,93 @@
+"""A native group that goes as a whole is deleted on all of its nodes: its preemptor is nominated to one of them."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from reprieve_policy import keys
+from reprieve_testing.guard_scene import (
+    HINT,
+    MARKED,
+    NODE,
+    PODS,
+    Scene,
+    a_fellow,
+    a_victim,
+    scene,
+    seconds_of,
+)
+
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups"
+WHOLE, SINGLE = {"disruptionMode": {"all": {}}}, {"disruptionMode": {"single": {}}}
+KEPT = {keys.PREEMPTIBLE: "false"}
+GOES = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-high"}}
+
+
+@pytest_asyncio.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(tmp_path, a_victim(), a_fellow("mate")) as found:
+        found.stub.collections[GROUPS] = {"train": {"spec": WHOLE}}
+        yield found
+
+
+def grouped(pod: Any, node: str = "node-2") -> Any:
+    pod["spec"] |= {"nodeName": node, "schedulingGroup": {"podGroupName": "train"}}
+    return pod
+
+
+async def test_on_a_node_to_which_nobody_is_nominated_its_scheduler_is_known_to_go_on(here: Scene) -> None:
+    response = await here.delete_and_nominate(grouped(a_victim()))
+    assert response["status"]["reason"] == "NotFound"
+    assert "uid-of-high" in json.dumps(here.stub.patches)
+
+
+async def test_of_one_that_nobody_may_preempt_it_is_told_when_to_come_back(here: Scene) -> None:
+    # The nomination comes while that is under review, or is there by then.
+    assert seconds_of(await here.delete_and_nominate(grouped(a_victim(labels=KEPT)))) in (4, 5)
+    assert here.stub.patches == []
+
+
+async def test_all_that_one_preemptor_waits_for_count_wherever_they_run(here: Scene) -> None:
+    await here.delete_and_nominate(grouped(a_victim(labels=KEPT)))
+    mate = grouped(a_fellow("mate", labels=KEPT), "node-3")
+    assert seconds_of(await here.delete(mate)) == 8
+
+
+OTHERS = {
+    "goes one by one": (SINGLE, {}),
+    "is preempted by none of so low a priority": (WHOLE | {"priority": 1000}, {"priority": 1000}),
+}
+
+
+@pytest.mark.parametrize(("group", "spec"), OTHERS.values(), ids=OTHERS)
+async def test_nobody_on_another_node_is_suspected_where_the_group(here: Scene, group: Any, spec: Any) -> None:
+    here.stub.collections[GROUPS] = {"train": {"spec": group}}
+    victim = grouped(a_victim())
+    victim["spec"] |= spec
+    assert seconds_of(await here.delete_and_nominate(victim)) is None
+    assert "uid-of-high" not in json.dumps(here.stub.patches)
+
+
+SETS = {
+    "asked for elsewhere, after the one beside the preemptor": (a_fellow("mate", **GOES), NODE, "node-2"),
+    "asked for beside the preemptor, after the one elsewhere": (a_fellow("mate", **GOES), "node-2", NODE),
+}
+
+
+@pytest.mark.parametrize(("mate", "its", "node"), SETS.values(), ids=SETS)
+async def test_no_pod_of_it_is_of_a_second_set(here: Scene, mate: Any, its: str, node: str) -> None:
+    here.stub.collections[PODS] = {"mate": grouped(mate, its)}
+    assert (await here.delete_and_nominate(grouped(a_victim(), node)))["status"]["reason"] == "NotFound"
+    assert here.marked() == ["train"]
+
+
+async def test_nor_is_a_pod_beside_one_of_it(here: Scene) -> None:
+    goes = {"mate": grouped(a_fellow("mate", **GOES)), "near": grouped(a_fellow("near", **GOES), NODE)}
+    here.stub.collections[PODS] = goes
+    assert "asked to save" in (await here.delete_and_nominate(a_victim()))["status"]["message"]
+    del goes["near"]
+    assert "not gone yet" in (await here.delete(a_victim()))["status"]["message"]
