@@ -236,9 +236,13 @@ def _of_one_that_is_protected(sought: Sought, seeker: Seeker, facts: Facts, now:
 
 
 def _of_one_that_is_asked(sought: Sought, seeker: Seeker, facts: Facts, now: datetime) -> Ruling:
-    """Rule on a pod that nothing protects: one that wants notice gets it, and so does a gang of which a scheduler takes a part."""
+    """Rule on a pod that nothing protects: one that wants notice gets it, and so does a gang of which a scheduler takes a part.
+
+    `deletes_preempted` spares a scheduler the notice of a single pod, not of a gang.
+    """
     plan = checkpoint.read_leniently(sought.view.annotations, facts.settings)
-    if not plan.waits or not sought.has_started:
+    is_deleted = facts.settings.deletes_preempted and seeker.door is Door.PREEMPTION
+    if is_deleted or not plan.waits or not sought.has_started:
         # Without this, the rest of its gang would run on, and come to nothing.
         is_torn = sought.goes_whole and seeker.door is Door.PREEMPTION
         return replace(_put_off("all of its gang is asked to go first", None), marks=True) if is_torn else ALLOWED

@@ -52,6 +52,8 @@ class PolicySettings:
     """`None`: nobody said, no label is written. Set by `disableDefaultPreemptiable`."""
     default_can_preempt: bool | None = None
     """`None`: nobody said. Set by `disableDefaultTriggerPreemption`."""
+    deletes_preempted: bool = False
+    """A scheduler that deletes a pod which nothing protects has it at once, without notice. Set by `podShouldBeDeletedWhenPreempted`."""
     quota_fit: str = WARN
     """What is said of a job that does not fit into its ElasticQuota: `warn` or `refuse`."""
     max_preemption_priority_lift: int = 0
@@ -178,6 +180,7 @@ FIELDS: Mapping[str, Field] = {
     "defaultPreemptionClass": Field("default_class", _parse_default_class),
     "disableDefaultPreemptiable": Field("default_preemptible", _negated),
     "disableDefaultTriggerPreemption": Field("default_can_preempt", _negated),
+    "podShouldBeDeletedWhenPreempted": Field("deletes_preempted", koordinator.parse_boolean),
     "quotaFit": Field("quota_fit", OneOf((WARN, REFUSE)).parse),
     "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse),
     "liftablePriorityClasses": Field("liftable_priority_classes", _names(_NAMES)),

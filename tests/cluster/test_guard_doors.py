@@ -12,7 +12,7 @@ import pytest
 from realcluster import build
 from realcluster.programs import OPERATOR, WEBHOOKS
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import HINT, Guarded, a_pod, a_priority_class, guarded_cluster
+from reprieve_testing.guarded import HINT, SCHEDULER, Guarded, a_pod, a_priority_class, guarded_cluster
 
 pytestmark = pytest.mark.cluster
 
@@ -156,6 +156,31 @@ def test_where_the_webhooks_are_away_a_victim_goes_as_ever(ours: Guarded) -> Non
             ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
             ours.running(team, "preemptor")
         assert {call.code for call in ours.calls(team)} == {200}
+
+
+@pytest.fixture
+def deleting(ours: Guarded) -> Iterator[None]:
+    ours.set_policy(podShouldBeDeletedWhenPreempted="true")
+    yield
+    ours.set_policy(podShouldBeDeletedWhenPreempted="false")
+
+
+@pytest.mark.usefixtures("deleting")
+def test_where_preempted_pods_should_be_deleted_only_an_eviction_gives_notice(ours: Guarded) -> None:
+    with ours.namespace("deleted") as team:
+        kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
+        ours.create(team, a_pod("kept", slots=1, priority_class=LOW, node="kwok-1", labels=kept, annotations=HINT))
+        ours.create(team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT))
+        ours.running(team, "kept", "victim")
+        tried = ("delete", "pod", "victim", "-n", team, "--dry-run=server", f"--as={SCHEDULER}")
+        wait_for("the policy holds", lambda: ours.kubectl.run(*tried).status == 0, 30)
+        assert "nobody may preempt this pod" in ours.ask_as_scheduler(team, "kept")
+        ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0", annotations=HINT))
+        ours.running(team, "preemptor")
+        assert {call.code for call in ours.calls(team) if call.name == "victim"} == {200}
+        assert ours.evict(team, "preemptor") == 429
+        ours.save(team, "preemptor")
+        ours.gone(team, "preemptor")
 
 
 # Drains and evictions.

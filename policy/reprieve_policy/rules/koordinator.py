@@ -9,8 +9,7 @@ never preempts take no victims, whatever its label says.
 Source: document 000, "API".
 
 Setting: `disableDefaultPreemptiable` and `disableDefaultTriggerPreemption` say what a pod without the labels is. Koordinator's
-third, `podShouldBeDeletedWhenPreempted`, is none here: it has the scheduler delete instead of mark, and marks are what
-Reprieve begins with.
+third, `podShouldBeDeletedWhenPreempted`, is the guard's: with "true" a scheduler that deletes a preemptible pod has it at once.
 """
 
 from collections.abc import Iterator

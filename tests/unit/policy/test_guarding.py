@@ -27,6 +27,7 @@ EVICTED = Seeker(door=Door.EVICTION)
 TOLERATED = Refusal(choosing.Ground.TOLERATION, "with figures")
 HELD = Seeker(door=Door.EVICTION, is_held=True)
 EXEMPT = Seeker(door=Door.PREEMPTION, is_exempt=True)
+BY_DEFAULT, DELETING = PolicySettings(), PolicySettings(deletes_preempted=True)
 
 
 def in_phase(phase: Phase, *, ago: float = 0, left: float | None = None, **fields: object) -> Eviction:
@@ -46,6 +47,7 @@ class Case:
     goes_whole: bool = False
     ends_in: float | None = None
     namespace: NamespacePolicy = ALL_CLASSES
+    settings: PolicySettings = BY_DEFAULT
     operator_is_there: bool = True
     want: str = "allowed"
     until: datetime | None = None
@@ -181,6 +183,20 @@ CASES = {
     "nobody gets a second set of victims while the first is unfinished": Case(
         seeker=replace(PREEMPTED, is_busy=True), want="busy"
     ),
+    # Where preempted pods should be deleted.
+    "a scheduler that deletes a pod has it at once": Case(settings=DELETING),
+    "so have Kubernetes' own": Case(pod=HINTING.in_class(10), seeker=EXEMPT, settings=DELETING),
+    "not whoever evicts it": Case(seeker=EVICTED, settings=DELETING, want="told", until=after(600)),
+    "nor a pod that nobody may preempt": Case(pod=HINTING.in_class(10), settings=DELETING, want="class"),
+    "nor one that is almost complete": Case(ends_in=120, settings=DELETING, want="walltime", until=after(120)),
+    "nor one that its preemptor may not have": Case(
+        seeker=replace(PREEMPTED, refusal=TOLERATED), settings=DELETING, want="priority"
+    ),
+    "nor one that somebody has marked": Case(is_asked=True, settings=DELETING, want="waits"),
+    "nor one that was told before": Case(
+        state=in_phase(Phase.HINTED, left=9), settings=DELETING, want="waits", until=after(9)
+    ),
+    "nor a part of a gang that goes as a whole": Case(goes_whole=True, settings=DELETING, want="joined"),
 }  # fmt: skip
 
 WORDS = {
@@ -224,7 +240,7 @@ def sought(case: Case) -> Sought:
 
 
 def facts(case: Case) -> Facts:
-    return Facts(settings=PolicySettings(), namespace=case.namespace, operator_is_there=case.operator_is_there)
+    return Facts(settings=case.settings, namespace=case.namespace, operator_is_there=case.operator_is_there)
 
 
 REFUSAL = Violation("spec", Kind.FORBIDDEN, None, "no")
