@@ -1,6 +1,7 @@
 """Reprieve as a responder to native EvictionRequests, on an API server that begins to serve them while everything runs.
 
 1.37 ships no controller for these types: `reprieve_testing.evictions` stands in for it, and the API server checks what it writes.
+Native PodGroups, which it begins to serve with them, count from then on too.
 """
 
 import json
@@ -24,6 +25,7 @@ from reprieve_testing.people import until_answered
 pytestmark = pytest.mark.cluster
 
 GATES, SERVED = "EvictionRequestAPI=true,GenericWorkload=true", "api/all=true"
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"
 OURS = {"name": NAME, "priority": PRIORITY}
 POLLS = {keys.CHECKPOINT_HINT: "annotation:", keys.CHECKPOINT_TIMEOUT: "60s"}
 MOST_WRITES = 5
@@ -41,6 +43,8 @@ class World:
     operator: Program
     before: Any
     """A pod that was made then."""
+    groups_before: str
+    """What the API server said then of PodGroups."""
     complaints: str
     """What the operator had logged by then of what it could not read."""
 
@@ -94,9 +98,10 @@ def world() -> Iterator[World]:
             until_answered("denied", lambda: refused(cluster))
             operator.wait_leading()
             before = cluster.create_pod(NAMESPACE, "before", annotations=POLLS)
+            groups_before = cluster.kubectl.run("get", "--raw", GROUPS).stderr
             complaints = operator.log.read_text()
             serve_evictions(cluster)
-            yield World(cluster, StandIn(cluster.kubectl, NAMESPACE), operator, before, complaints)
+            yield World(cluster, StandIn(cluster.kubectl, NAMESPACE), operator, before, groups_before, complaints)
             assert cluster.programs[-1].stop() == 0
         finally:
             programs.stop(WEBHOOKS)
@@ -149,6 +154,8 @@ def serve_evictions(cluster: OwnCluster) -> None:
 def test_before_they_are_served_no_pod_names_us_and_nothing_complains(world: World) -> None:
     assert "evictionResponders" not in world.before["spec"]
     assert "evictions" not in world.complaints
+    assert "could not find the requested resource" in world.groups_before
+    assert "podgroups" not in world.complaints
 
 
 def test_a_new_pod_that_wants_a_checkpoint_names_us_and_no_other_does(world: World) -> None:
@@ -269,3 +276,39 @@ def test_a_pod_that_never_agreed_is_not_asked(world: World) -> None:
     done = world.wait_said("stranger", "completionTime")
     assert done["message"] == "the pod does not name this responder: left to the next one"
     assert keys.SOFT_EVICTION not in world.cluster.pod(NAMESPACE, "stranger")["metadata"].get("labels", {})
+
+
+def a_group(world: World, name: str, *members: str, **metadata: Any) -> None:
+    """Create a native PodGroup whose pods go together, and its pods; return once they run."""
+    spec = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+    world.cluster.kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(group))
+    for member in members:
+        world.victim(member, spec={"schedulingGroup": {"podGroupName": name}}, **metadata)
+
+
+def test_a_mark_on_one_of_a_native_group_reaches_the_others(world: World) -> None:
+    """By programs that were started before there were such groups."""
+    a_group(world, "together", "together-0", "together-1")
+    world.cluster.mark(NAMESPACE, "together-0")
+    told = [world.cluster.wait_phase(NAMESPACE, name, "hinted") for name in ("together-0", "together-1")]
+    states = [json.loads(pod["metadata"]["annotations"][keys.EVICTION]) for pod in told]
+    assert [(state.get("source", "label"), state["gang"]) for state in states] == [
+        ("label", "together"),
+        ("gang", "together"),
+    ]
+    for pod in told:
+        world.save(pod)
+    for name in ("together-0", "together-1"):
+        world.cluster.wait_gone(NAMESPACE, name)
+
+
+def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(world: World) -> None:
+    a_group(world, "torn", "torn-0", "torn-1", annotations={})
+    tried = ("delete", "pod", "torn-0", "-n", NAMESPACE, "--dry-run=server", "--as=system:kube-scheduler")
+    done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)), 30)
+    assert "all of its gang is asked to go first" in done.stderr
+
+
+def is_refused(done: Done) -> Done | None:
+    return done if done.status else None

@@ -181,6 +181,19 @@ async def test_pods_of_another_priority_are_a_condition_of_their_group(tmp_path:
         }
 
 
+async def test_groups_that_are_not_served_cost_one_question_a_sweep_and_count_once_they_are(tmp_path: Path):
+    async with counting(tmp_path, a_group()) as count:
+        count.stub.absent.add(GROUPS)
+        for sweeps in (1, 2, 3):
+            assert await count.sweep(native("p1", 9), a_pod().named("alone").with_uid("alone")) == []
+            assert count.stub.calls[GROUPS] == sweeps
+        assert count.written == []
+        count.stub.absent.clear()
+        await count.sweep(native("p1", 9))
+        ((_, _, (condition,)),) = count.written
+        assert condition["status"] == "True"
+
+
 async def test_a_group_whose_last_pod_went_says_so(tmp_path: Path):
     async with counting(tmp_path, a_group(conditions=[TRUE])) as count:
         await count.sweep()

@@ -175,6 +175,23 @@ def test_a_native_group_is_asked(tmp_path: Path, group: Any, *, is_whole: bool) 
     asyncio.run(run())
 
 
+def test_a_group_that_is_served_only_later_counts_from_then_on(tmp_path: Path) -> None:
+    async def run() -> None:
+        group = {"train": {"spec": {"disruptionMode": {"all": {}}}}}
+        documents = [a_document(name, native=True) for name in "ab"]
+        async with gangs_of(tmp_path, *documents, groups=group) as running:
+            running.stub.absent.add(f"{GROUPS}/train")
+            assert await running.muster(documents[0]) is None
+            # One question for a decision, and no look at who else there is.
+            assert running.stub.calls == {f"{GROUPS}/train": 1}
+            running.stub.absent.clear()
+            found = await running.muster(documents[0])
+            assert found is not None
+            assert found.size == 2
+
+    asyncio.run(run())
+
+
 def test_what_was_decided_of_a_native_group_is_not_asked_again(tmp_path: Path) -> None:
     async def run() -> None:
         resumed = disruption.join(BEGUN, "train", BEGUN)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -40,6 +41,24 @@ async def test_one_of_a_native_group_that_wants_no_checkpoint(here: Scene, spec:
     pod["spec"] |= {"schedulingGroup": {"podGroupName": "train"}}
     assert (await here.delete(pod))["allowed"] is is_allowed
     assert bool(here.stub.patches) is not is_allowed
+
+
+async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_served(here: Scene) -> None:
+    here.stub.collections[GROUPS] = {"later": {"spec": {"disruptionMode": {"all": {}}}}}
+    here.stub.absent.add(f"{GROUPS}/later")
+    seconds = time.monotonic()
+    for lookups in here.guard._pods._groups.values():
+        lookups._questions._monotonic = lambda: seconds
+    alone, named = a_victim(annotations={}), a_victim(annotations={})
+    named["spec"] |= {"schedulingGroup": {"podGroupName": "later"}}
+    assert (await here.delete(alone))["allowed"] is True
+    assert not any("podgroups" in path for path in here.stub.calls)
+    assert all([(await here.delete(named))["allowed"] for _ in range(5)])
+    assert here.stub.calls[f"{GROUPS}/later"] == 1
+    here.stub.absent.clear()
+    seconds += 1
+    assert "all of its gang" in (await here.delete(named))["status"]["message"]
+    assert here.marked() == ["train"]
 
 
 async def test_one_of_a_native_group_is_preempted_by_its_groups_priority(here: Scene) -> None:
