@@ -1,0 +1,117 @@
+"""docs/guard.md: its figures are the program's, what follows from them follows, and what it says of others has its source."""
+
+import math
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from reprieve_policy import guarding
+from reprieve_policy.guarding import Door, Ruling
+from reprieve_policy.verdict import Kind, Violation
+from reprieve_testing import manifests
+from reprieve_webhooks import questions
+from reprieve_webhooks.guard import memory, nominees, pace, pods
+
+DOCS = manifests.ROOT / "docs"
+TEXT = (DOCS / "guard.md").read_text(encoding="utf-8")
+PAGE = " ".join(TEXT.split())
+STORMS = (manifests.ROOT / "tests" / "cluster" / "test_guard_storms.py").read_text(encoding="utf-8")
+
+TRIES = 11
+"""Of a client of Kubernetes that is told a time (client-go, `rest/request.go`: `maxRetries` after the first)."""
+IN_WORDS = {4: "four", 6: "six", 11: "eleven", 100: "hundred"}
+SPANS = {1: "a second", 60: "a minute"}
+
+FIGURES: dict[str, tuple[str, object]] = {
+    "the shortest time": (r"between (\S+) and \S+ seconds", guarding.LEAST_RETRY_SECONDS),
+    "the longest time": (r"between \S+ and (\S+) seconds", guarding.MOST_RETRY_SECONDS),
+    "what no time is longer than": (r"no time is longer than (\S+) s\b", guarding.MOST_RETRY_SECONDS),
+    "the time for each of several": (r"(\d+)(?: seconds)? for each", guarding.LEAST_RETRY_SECONDS),
+    "the time after a mark that could not be written": (r"asked for again in (\S+) s\b", guarding.LEAST_RETRY_SECONDS),
+    "the longest time of a refusal": (r"refused, (\d+) at most", guarding.REFUSED_RETRY_SECONDS),
+    "what is waited beyond the ceiling": (r"at most (\w+ \w+) beyond", SPANS[guarding.SLACK_SECONDS]),
+    "what a nomination is waited for": (r"waits for \w+,? \(?(\S+) s at most", nominees.PATIENCE_SECONDS),
+    "how old a nomination may be": (r"nomination of up to (\w+ \w+) before", SPANS[int(nominees._FRESH_SECONDS)]),
+    "when nominations count as unknown": (r"heard of them for (\S+) s\b", int(nominees._LONGEST_SILENCE_SECONDS)),
+    "how often one asks who insists": (r"(\w+) times without a pause", IN_WORDS[memory._INSISTENCE + 1]),
+    "how often another replica is asked": (r"to ask (\w+) times before", IN_WORDS[memory._INSISTENCE + 1]),
+    "how long what is probable is believed": (r"believed for (\w+ \w+),", SPANS[int(pace._BELIEVED_SECONDS)]),
+    "how often a client comes back": (r"(\w+) times in all", IN_WORDS[TRIES]),
+    "evictions a second": (r"more than (\d+) evictions a second", int(questions.CALLS_PER_SECOND)),
+    "evictions before that": (r"after the first (\w+)\)", IN_WORDS[questions.BURST_CALLS]),
+    "evictions in all": (r"or (\w+) times as many in all", IN_WORDS[pods._SHARES]),
+    "budgets that are read": (r"a namespace has more than (\d+)", pods._MOST_BUDGETS),
+    "how long the storms are watched": (
+        r"calls in (\d+) s\b",
+        re.findall(r"^WATCHED_SECONDS = (\d+)\.0$", STORMS, re.MULTILINE)[0],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pattern", "figure"), FIGURES.values(), ids=FIGURES)
+def test_every_figure_is_the_programs(pattern: str, figure: object) -> None:
+    assert set(re.findall(pattern, PAGE)) == {str(figure)}
+
+
+def calls_a_second(*shares: int, is_put_off: bool = True) -> float:
+    """Return how often a scheduler asks for so many victims of a node, of which each replica sees a share."""
+    ruling = Ruling(violation=Violation("spec", Kind.FORBIDDEN, None, "no"), is_put_off=is_put_off)
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    rate = 0.0
+    for seen in filter(None, shares):
+        seconds = guarding.retry_after(ruling, Door.PREEMPTION, is_asynchronous=True, fellows=seen, now=now)
+        assert seconds is not None
+        rate += seen * TRIES / ((TRIES - 1) * seconds)
+    return rate
+
+
+def figure(pattern: str) -> float:
+    (found,) = set(re.findall(pattern, PAGE))
+    return float(found)
+
+
+def in_parts(victims: int, replicas: int) -> tuple[int, ...]:
+    return tuple((victims + part) // replicas for part in range(replicas))
+
+
+@pytest.mark.parametrize("is_put_off", [True, False], ids=["put off", "refused"])
+def test_how_often_a_scheduler_asks_follows_from_them(*, is_put_off: bool) -> None:
+    at_a_time = range(1, int(figure(r"deletes (\d+) of them at a time")) + 1)
+    said = figure(r"at most ([\d.]+) calls a second")
+    alike = [
+        calls_a_second(*in_parts(victims, replicas), is_put_off=is_put_off)
+        for victims in at_a_time
+        for replicas in (1, 2)
+    ]
+    assert math.ceil(10 * max(alike)) / 10 == said
+    of_three = max(calls_a_second(*in_parts(victims, 3), is_put_off=is_put_off) for victims in at_a_time)
+    assert of_three <= 1.5 * said
+    unequal = [
+        calls_a_second(part, victims - part, is_put_off=is_put_off) for victims in at_a_time for part in range(victims)
+    ]
+    assert max(unequal) <= 1
+    most = int(figure(r"more than (\d+) at a time exceeds one"))
+    assert calls_a_second(most, is_put_off=is_put_off) <= 1 < calls_a_second(most + 1, is_put_off=is_put_off)
+
+
+def test_what_it_says_of_others_is_linked_to_the_very_version_that_was_read() -> None:
+    rows = re.findall(r"^\| (descheduler|Cluster Autoscaler) \|(.*)$", TEXT, re.MULTILINE)
+    assert len(rows) == 2
+    for who, row in rows:
+        links = re.findall(r"\]\(https://github\.com/kubernetes(?:-sigs)?/[a-z-]+/blob/([^/]+)/", row)
+        assert links, who
+        assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in links), who
+
+
+def test_its_links_lead_to_headings() -> None:
+    for page, heading in re.findall(r"\]\(([a-z-]+\.md)(?:#([a-z-]+))?\)", TEXT):
+        text = (Path(DOCS) / page).read_text(encoding="utf-8")
+        assert not heading or heading in {
+            re.sub("[^a-z -]", "", line.lower()).replace(" ", "-") for line in headings(text)
+        }
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"^#+ (.*)$", text, re.MULTILINE)
