@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from reprieve_policy.choosing.scene import GroupKey
 from reprieve_policy.disruption import Mode
+from reprieve_policy.settings import PolicySettings
 from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
-from reprieve_testing.stages import FixedStage, a_call, a_preemptor, a_tenant
+from reprieve_testing.stages import NOW, FixedStage, a_call, a_preemptor, a_tenant
 from reprieve_testing.stub_api import until
 from reprieve_webhooks.bodies import Bodies
 from reprieve_webhooks.extender.choices import RememberedChoices
@@ -24,6 +26,7 @@ from reprieve_webhooks.extender.service import Extender
 
 LIMIT = 100_000
 DEADLINE_SECONDS = 20.0
+CEILING = timedelta(seconds=PolicySettings().ceiling_seconds)
 JSON = {"Content-Type": "application/json"}
 
 
@@ -167,6 +170,18 @@ async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_
         assert called.stage.expected == [("pod-p", "1", ["a", "b", "c"])]
         choice = called.choices.of("1", "b", by="p")
         assert choice is not None
+
+
+@pytest.mark.parametrize(("held", "want"), [("abdc", "abd"), ("b", "ab"), ("c", "a")])
+async def test_of_one_that_budgets_hold_it_is_given_each_that_is_held(held: str, want: str) -> None:
+    """The operator only evicts them. Without this, a preemption would take one a round. The others go with one of them."""
+    key, stays = GroupKey("default", "g"), {"is_going": True, "is_held": True, "goes_at": NOW - 2 * CEILING}
+    gang = [
+        a_tenant(uid, node, cpu=3, group=key, mode=Mode.ALL, **(stays if uid in held else {}))
+        for uid, node in ("a1", "b1", "d1", "c2")
+    ]
+    async with serving(FixedStage(gang)) as called:
+        assert await called.call({"1": "abd"}) == {"1": victims(*want)}
 
 
 async def test_a_set_that_is_being_waited_for_is_still_found_when_nothing_more_is_answered() -> None:

@@ -275,10 +275,13 @@ def _uids_to_delete(victims: Iterable[Tenant]) -> Iterator[str]:
 
     Of several victims kube-scheduler 1.37 waits for each but the last before it looks at its preemptor again, and hears of
     no deletion meanwhile. Without this, a preemptor whose victims the operator has deleted would wait for some other event.
+
+    What a budget holds was told already, and the operator does no more than evict it: nobody takes it with another. Without
+    this, a preemption would take of such a gang one pod a round.
     """
     taken: set[GroupKey] = set()
     for victim in victims:
-        if victim.mode is not Mode.ALL or victim.group is None:
+        if victim.mode is not Mode.ALL or victim.group is None or victim.is_held:
             yield victim.uid
         elif victim.group not in taken:
             taken.add(victim.group)
