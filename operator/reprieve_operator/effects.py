@@ -160,9 +160,11 @@ class Effects:
         _let_go(metadata, body)
         return await self._patch(metadata, body)
 
-    async def request_eviction(self, metadata: VersionedMeta, request: str | None = None) -> None:
+    async def request_eviction(
+        self, metadata: VersionedMeta, request: str | None = None, label: str = mark.MARKED
+    ) -> None:
         """Give a mark in another dialect our label; `request`: with that, a native Eviction's. The watch takes it from there."""
-        body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: mark.MARKED}}}
+        body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: label}}}
         if request is not None:
             body["metadata"]["annotations"] = {keys.EVICTION_REQUEST: request}
         await self._patch(metadata, body, Urgency.TELL)

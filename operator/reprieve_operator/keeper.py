@@ -205,7 +205,7 @@ class Keeper:
             # One that was reprieved has been told nothing yet.
             return state, state.phase is Phase.REPRIEVED
         now = self._tools.clock.now()
-        begun = observe.begin(pod, now) or self._gang.begin(self.victim.uid, now)
+        begun = observe.begin(pod, now) or self._gang.begin(self.victim.uid, state, now)
         return begun or state, begun is not None
 
     async def _follow(self, pod: Pod, decision: Decision, *, begins: bool) -> float:

@@ -27,9 +27,9 @@ class Membership:
         self._is_known = False
         self._is_new = False
 
-    def begin(self, uid: str, now: datetime) -> Eviction | None:
+    def begin(self, uid: str, before: Eviction | None, now: datetime) -> Eviction | None:
         """Return the first state of a pod that goes because another of its gang does; `None` where it does not."""
-        return None if self._muster is None else life.join(self._muster.origin, uid, now)
+        return None if self._muster is None else life.join(self._muster.origin, uid, now, before)
 
     def enter(self, muster: Muster) -> None:
         """Go with others: this pod was reached."""

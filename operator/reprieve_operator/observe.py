@@ -75,10 +75,11 @@ def begin(pod: Pod, now: datetime) -> Eviction | None:
     if is_insisted_on(pod.metadata):
         source = Source.LABEL
     before = state_of(pod.metadata)
-    # What was saved before an eviction that was taken back is not lost with this one.
-    saved = None if before is None else before.checkpoint
     begun = life.begin(found, source, pod.metadata.uid or "", now, must_evict=must_evict(pod.metadata))
-    return replace(begun, checkpoint=saved)
+    if before is None:
+        return begun
+    # Neither what was saved before an eviction that was taken back is lost with this one, nor that a native one had asked.
+    return replace(begun, checkpoint=before.checkpoint, request_uid=begun.request_uid or before.request_uid)
 
 
 def is_marked(metadata: VersionedMeta, source: Source) -> bool:

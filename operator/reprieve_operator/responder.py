@@ -145,7 +145,9 @@ class Responder:
         seen = None if pod is None else _see(pod)
         step = responder.decide(asked, seen, self._policy.current, self._clock.now())
         if pod is not None and step.marks:
-            await self._effects.request_eviction(pod.metadata, mark.render_request(asked.uid, asked.requesters))
+            request = mark.render_request(asked.uid, asked.requesters)
+            label = mark.EVICT if step.insists else mark.MARKED
+            await self._effects.request_eviction(pod.metadata, request, label)
         if pod is not None and step.stands_down:
             await self._effects.withdraw_request(pod.metadata)
         if step.report is not None:

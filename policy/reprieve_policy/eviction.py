@@ -150,7 +150,7 @@ class Eviction:
     decision_id: str = ""
     """The id of the eviction that began the gang's."""
     request_uid: str = ""
-    """Of the native Eviction that asked; empty where none did."""
+    """Of the native Eviction that asked, for this one or for one before that was taken back; empty where none ever did."""
     must_evict: bool = False
     """Asked for through the Eviction API, or by an EvictionRequest: it is ended by an eviction and nothing else."""
 

@@ -96,13 +96,16 @@ def begin(found: mark.Mark, source: Source, pod_uid: str, now: datetime, *, must
     )
 
 
-def join(origin: Eviction, pod_uid: str, now: datetime) -> Eviction:
+def join(origin: Eviction, pod_uid: str, now: datetime, before: Eviction | None = None) -> Eviction:
     """Return the first state of a pod that goes because `origin` does: who asked, how and why, stay visible.
+
+    `before`: the state that it carries of an earlier one. That a native eviction had asked for it is not forgotten.
 
     Its notice counts from now, as everybody's does; the others wait for it no longer than until their own ceiling.
     """
     asked = mark.Mark(initiator=origin.initiator, reason=origin.reason, grace_seconds=origin.mark_grace_seconds)
-    return replace(begin(asked, Source.GANG, pod_uid, now, must_evict=origin.must_evict), cause=origin.cause)
+    joined = begin(asked, Source.GANG, pod_uid, now, must_evict=origin.must_evict)
+    return replace(joined, cause=origin.cause, request_uid="" if before is None else before.request_uid)
 
 
 def decide(eviction: Eviction, seen: Seen, plan: Plan, settings: PolicySettings, now: datetime) -> Decision:

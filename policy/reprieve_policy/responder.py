@@ -4,6 +4,9 @@ A drain-like request: it is given notice, never refused (`Source.EVICTION_REQUES
 Kubernetes' own responder (`imperative-eviction.k8s.io/evictor`). All is decided from the Eviction and from what the pod carries,
 so that it makes no difference how often it is asked, or which operator asks.
 
+Whoever withdraws has the pod stood down, once, and needs no right to cancel. Asked for again it is marked as by a drain, and goes. Without
+this, requests that are withdrawn and renewed in turn would make a pod nobody's victim, and have others wait for its room, for ever.
+
 The API server takes a heartbeat near its own time only, and gives the next responder its turn after 20 minutes without one.
 It asks that they come no more often than every 20 seconds.
 """
@@ -57,6 +60,8 @@ class Step:
     """What is to be done now."""
 
     marks: bool = False
+    insists: bool = False
+    """With our own label, which says that it goes by an eviction: withdrawing the request does not take it back."""
     stands_down: bool = False
     """Our mark is taken from the pod: its workload is told that it may go on."""
     report: Report | None = None
@@ -95,7 +100,11 @@ def decide(asked: Asked, seen: Seen | None, settings: PolicySettings, now: datet
         return Step(report=_completion(asked.said, _ENDINGS[last or "gone"], now))
     is_under_way = seen.is_asked or _is_alive(seen.state)
     state = seen.state if _is_alive(seen.state) else None
-    return Step(marks=not is_under_way, report=_news(asked.said, state, seen.leaves_at, now))
+    return Step(
+        marks=not is_under_way,
+        insists=not is_under_way and _was_asked_before(seen.state),
+        report=_news(asked.said, state, seen.leaves_at, now),
+    )
 
 
 def is_abandoned(mark: str, known: frozenset[str]) -> bool:
@@ -115,6 +124,11 @@ def _last_word(asked: Asked, seen: Seen | None, settings: PolicySettings, now: d
         (seen.state is not None and seen.leaves_at is None and _is_held(seen.state, settings, now), "held"),
     )
     return next((word for is_so, word in words if is_so), None)
+
+
+def _was_asked_before(state: Eviction | None) -> bool:
+    """True for one that an Eviction asked for before, whatever has become of that."""
+    return state is not None and state.request_uid != ""
 
 
 def _was_cancelled(state: Eviction, uid: str) -> bool:

@@ -207,6 +207,29 @@ def test_a_request_that_is_withdrawn_stands_the_victim_down(world: World) -> Non
     assert "completionTime" not in world.said("spared")
 
 
+def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: World) -> None:
+    """Without this, a pod could be nobody's victim, and others wait for its room, for as long as somebody likes."""
+    pod = world.asked("renewed")
+    world.controller.withdraw("renewed")
+    wait_for("Event", lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "renewed"), 40)
+    world.controller.delete("renewed")
+    world.controller.ask(pod)
+    victim = world.cluster.wait_phase(NAMESPACE, "renewed", "hinted")
+    state = json.loads(victim["metadata"]["annotations"][keys.EVICTION])
+    assert ("source" in state, state["mustEvict"]) == (False, True)
+    world.wait_said("renewed", "message", "was asked to save its work")
+    world.controller.withdraw("renewed")
+
+    def is_withdrawn() -> Any:
+        found = world.cluster.pod(NAMESPACE, "renewed")
+        return found if found and keys.EVICTION_REQUEST not in found["metadata"]["annotations"] else None
+
+    kept = wait_for("the request is withdrawn", is_withdrawn)
+    assert kept["metadata"]["labels"][keys.SOFT_EVICTION] == "hinted"
+    world.save(kept)
+    world.cluster.wait_gone(NAMESPACE, "renewed")
+
+
 def test_a_request_that_is_deleted_while_no_operator_runs_stands_the_victim_down(world: World) -> None:
     world.asked("forgotten")
     world.operator.kill()

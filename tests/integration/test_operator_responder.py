@@ -1,25 +1,36 @@
-"""The responder where its types are absent, or its right is: one question an interval, and nothing else."""
+"""The responder where its types are absent, or its right is: one question an interval, and nothing else. And how it marks."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
+
+import pytest
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.effects import Effects
+from reprieve_operator.election import Election
 from reprieve_operator.keepers import Keepers
+from reprieve_operator.metrics import Metrics
 from reprieve_operator.policy_source import PolicySource
 from reprieve_operator.responder import Responder
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.slots import Slots
+from reprieve_policy import eviction, keys
+from reprieve_policy.eviction import Phase
+from reprieve_policy.native_eviction import NAME
 from reprieve_policy.settings import PolicySettings
+from reprieve_testing.builders import an_eviction
 from reprieve_testing.stub_api import StubApi, stub_api, until
 
 EVICTIONS = "/apis/lifecycle.k8s.io/v1alpha1/evictions"
 WATCH = f"{EVICTIONS}?watch"
+PODS = "/api/v1/namespaces/team/pods"
 INTERVAL_SECONDS = 0.1
 
 
@@ -35,15 +46,26 @@ class Policy:
         self.complaints.append(reason)
 
 
+class Leading:
+    """An election that is won for as long as it matters."""
+
+    def check(self) -> float:
+        return 60.0
+
+
 @asynccontextmanager
-async def responding(directory: Path, *, is_wanted: bool = True) -> AsyncIterator[tuple[StubApi, Policy]]:
-    """Run a responder; that it writes anything would be an error, as would that it asks for a pod."""
-    async with stub_api(directory, collections={EVICTIONS: {}}) as (stub, api):
+async def responding(
+    directory: Path, *, is_wanted: bool = True, asked_for: Any = None
+) -> AsyncIterator[tuple[StubApi, Policy]]:
+    """Run a responder where the types are absent, or where an Eviction asks for a pod; else it has nothing to write."""
+    pods, evictions = ({}, {}) if asked_for is None else ({"p": asked_for}, {"p": an_eviction_of(asked_for)})
+    async with stub_api(directory, collections={EVICTIONS: evictions, PODS: pods}) as (stub, api):
         stub.lists_released.set()
-        stub.absent.add(EVICTIONS)
+        stub.absent.update(() if evictions else [EVICTIONS])
         policy = Policy(PolicySettings(eviction_responder=is_wanted))
         settings = OperatorSettings(sweep_interval_seconds=INTERVAL_SECONDS, resync_interval_seconds=0.02)
-        effects, keepers = cast("Effects", None), cast("Keepers", SimpleNamespace(pods=list))
+        effects = Effects(api, Slots(4), cast("Election", Leading()), Metrics(), Clock())
+        keepers = cast("Keepers", SimpleNamespace(pods=list, pod=lambda _: None))
         responder = Responder(api, effects, keepers, cast("PolicySource", policy), Clock(), settings)
         task = asyncio.create_task(responder.run())
         try:
@@ -51,6 +73,18 @@ async def responding(directory: Path, *, is_wanted: bool = True) -> AsyncIterato
         finally:
             task.cancel()
             await asyncio.wait([task])
+        assert bool(stub.patches) is bool(evictions)
+
+
+def an_eviction_of(pod: Any) -> Any:
+    """Return an Eviction whose turn it is to be answered by us."""
+    identity = {"name": "p", "namespace": "team", "uid": "second", "resourceVersion": "5"}
+    status = {"targetResponders": [{"name": NAME, "state": "Active"}], "requesters": [{"name": "a.io/x"}]}
+    return {
+        "metadata": identity,
+        "spec": {"target": {"pod": {"name": "p", "uid": pod["metadata"]["uid"]}}},
+        "status": status,
+    }
 
 
 async def test_types_that_are_absent_are_asked_for_once_an_interval_and_never_watched(tmp_path: Path):
@@ -89,3 +123,29 @@ async def test_a_right_that_nobody_wants_is_not_missed(tmp_path: Path):
         stub.barred.add(EVICTIONS)
         await until(lambda: stub.calls[EVICTIONS] >= 4)
         assert not policy.complaints
+
+
+CANCELLED = an_eviction().in_phase(Phase.CANCELLED)
+BEFORE = {
+    "nobody": ({}, "marked"),
+    "a person, who took it back": ({keys.EVICTION: eviction.render(CANCELLED.build())}, "marked"),
+    "a request that was withdrawn": (
+        {keys.EVICTION: eviction.render(replace(CANCELLED.build(), request_uid="first"))},
+        "evict",
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), BEFORE.values(), ids=BEFORE)
+async def test_the_label_of_a_pod_that_was_asked_before_by(
+    tmp_path: Path, annotations: dict[str, str], want: str
+) -> None:
+    """With `evict`, withdrawing the request does not take it back."""
+    identity = {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "7", "annotations": annotations}
+    pod = {"metadata": identity, "spec": {"evictionResponders": [{"name": NAME, "priority": 1}]}}
+    async with responding(tmp_path, asked_for=pod) as (stub, _):
+        await until(lambda: bool(stub.patches))
+        path, body = stub.patches[0]
+    assert path == f"{PODS}/p"
+    assert body["metadata"]["labels"] == {keys.SOFT_EVICTION: want}
+    assert json.loads(body["metadata"]["annotations"][keys.EVICTION_REQUEST])["uid"] == "second"

@@ -241,6 +241,25 @@ def test_what_was_saved_before_an_eviction_that_was_taken_back_is_not_lost_with_
     assert (begun.phase, begun.outcome, begun.checkpoint) == (Phase.REQUESTED, None, saved)
 
 
+ASKED_BEFORE = {
+    "by a scheduler": ({keys.KOORDINATOR_SOFT_EVICTION: "true"}, "first"),
+    "by another native one": ({keys.EVICTION_REQUEST: mark.render_request("second", [])}, "second"),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), ASKED_BEFORE.values(), ids=ASKED_BEFORE)
+def test_that_a_native_eviction_asked_is_not_forgotten_when_the_pod_is_asked_again(
+    annotations: dict[str, str], want: str
+) -> None:
+    """Without this, a mark that is refused in between would make it the first one again."""
+    before = an_eviction(phase=Phase.CANCELLED, outcome=Outcome.CANCELLED, request_uid="first")
+    state = {keys.EVICTION: eviction.render(before)}
+    marked = pod(metadata={"labels": {keys.SOFT_EVICTION: "marked"}, "annotations": {**state, **annotations}})
+    begun = observe.begin(marked, NOW)
+    assert begun is not None
+    assert begun.request_uid == want
+
+
 ENDED = {
     "a pod that failed": ({"phase": "Failed"}, {}, True),
     "a pod that never got a node": ({"phase": "Pending"}, {}, True),

@@ -61,7 +61,7 @@ BEGINS = {
 @pytest.mark.parametrize(("muster", "must_evict"), BEGINS.values(), ids=BEGINS)
 def test_an_eviction_of_one_has_all_of_the_gang_evicted(muster: Muster, *, must_evict: bool) -> None:
     begun = asyncio.run(member_of(muster).take_part(Pod(), EVICTED, begins=True))
-    other = member_of(muster).begin("other", after(1))
+    other = member_of(muster).begin("other", None, after(1))
     assert (begun.phase, begun.gang, begun.must_evict) == (Phase.REQUESTED, "train", must_evict)
     assert other is not None
     assert other.must_evict is must_evict

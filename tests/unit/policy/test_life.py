@@ -478,6 +478,12 @@ def test_what_goes_with_one_that_is_to_be_evicted_is_evicted() -> None:
     assert life.join(origin, "second", after(7)).must_evict
 
 
+def test_one_that_goes_because_of_another_has_been_asked_for_by_its_own_native_eviction_and_no_other() -> None:
+    """Without the first, two of a gang could be stood down in turn for ever; with the second, one that is asked for beside it, for good."""
+    origin, own = (life.begin(Mark(request_uid=uid), Source.EVICTION_REQUEST, uid, NOW) for uid in ("first", "second"))
+    assert [life.join(origin, "second", after(7), before).request_uid for before in (own, None)] == ["second", ""]
+
+
 def test_lowering_the_ceiling_takes_no_time_from_a_victim_that_was_told() -> None:
     hinted = an_eviction().hinted(deadline=after(600)).build()
     decision = life.decide(hinted, defers(60), AUTO, PolicySettings(ceiling_seconds=10), after(5))

@@ -41,8 +41,23 @@ CASES: dict[str, tuple[Asked, Seen | None, Step]] = {
     ),
     "one whose earlier eviction is over is asked": (
         ASKED,
-        Seen(state=replace(CANCELLED, request_uid="another")),
+        Seen(state=replace(CANCELLED, source=Source.LABEL, request_uid="")),
         Step(marks=True, report=Report(heartbeat_at=after(1), message=ABOUT_TO)),
+    ),
+    "one that was asked before by a request that was withdrawn is asked for good": (
+        ASKED,
+        Seen(state=replace(CANCELLED, request_uid="another")),
+        Step(marks=True, insists=True, report=Report(heartbeat_at=after(1), message=ABOUT_TO)),
+    ),
+    "so is one that a scheduler was refused since": (
+        ASKED,
+        Seen(state=replace(CANCELLED, phase=Phase.SPARED, source=Source.KOORDINATOR, request_uid="another")),
+        Step(marks=True, insists=True, report=Report(heartbeat_at=after(1), message=ABOUT_TO)),
+    ),
+    "that one goes": (
+        ASKED,
+        replace(VICTIM, state=replace(HINTED, source=Source.LABEL)),
+        Step(report=Report(heartbeat_at=after(1), message=SAYS, expected_at=after(600))),
     ),
     "how far it is, and until when, is said": (
         ASKED,
