@@ -6,7 +6,7 @@ grace of years, or with a mark that nobody can read, would end all preemption.
 
 What waits for a PodDisruptionBudget, because an eviction asked for it, goes when the budget lets it: nobody waits for it but on
 its node, and after the `ceiling` it is one that stays. Without this, whoever may evict a pod of his own and holds it by a budget
-would have made it nobody's victim.
+would have made it nobody's victim. Nor is it waited for elsewhere once somebody deletes it: the rest of its gang does not go with it.
 """
 
 from datetime import datetime
@@ -52,9 +52,10 @@ def read(pod: Pod) -> Going | None:
     if is_asked and not is_told:
         # It begins anew; of one that goes, a mark changes nothing.
         state = None
+    is_held = state is not None and ending.is_held(state)
     if pod.metadata.deletionTimestamp is not None:
-        return Going(timestamp.parse(pod.metadata.deletionTimestamp), is_told)
-    if state is not None and ending.is_held(state):
+        return Going(timestamp.parse(pod.metadata.deletionTimestamp), is_told and not is_held)
+    if state is not None and is_held:
         return Going(state.requested_at, is_told=False, is_held=True)
     if state is not None:
         return Going(state.requested_at, is_told) if is_told else None

@@ -89,6 +89,18 @@ def test_a_gang_that_budgets_hold(ages: tuple[int, int], want: Obstacle | None):
         assert len(found.best.everyone) == len(ages)
 
 
+def test_nobody_on_other_nodes_waits_for_a_gang_that_budgets_hold_because_one_of_it_is_deleted():
+    """The others stay. Without this, whoever deletes his own, one after another, would end preemption for each one's grace."""
+    deleted = a_tenant("deleted", group=TEAM, **DELETED, goes_at=after(CEILING))
+    stays = a_tenant("stays", group=TEAM, **HELD, goes_at=after(-CEILING - 1))
+    rooms = a_room("a", deleted, cpu=1), a_room("b", stays, cpu=1), a_room("c", a_tenant("low"), cpu=1)
+
+    found = choosing.decide(ONE, a_scene(*rooms).with_gang("old").build(), ["b", "c"])
+
+    assert found.obstacles == {"b": Obstacle.CLEARING}
+    assert found.best is not None
+
+
 @pytest.mark.parametrize(("age", "is_needed"), [(60, True), (CEILING + 1, False)])
 def test_who_is_held_for_longer_than_anybody_waits_still_counts_in_its_gang(age: int, *, is_needed: bool):
     held = a_tenant("held", group=TEAM, **HELD, goes_at=after(-age))

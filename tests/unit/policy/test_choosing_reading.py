@@ -201,12 +201,12 @@ TENANTS = {
         pod=a_pod(annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))}),
         want={"is_going": True, "is_told": False, "is_held": True, "goes_at": ENDING.requested_at},
     ),
-    "once it is being deleted it is not": Case(
+    "once it is being deleted it is not, and goes as whatever somebody deletes": Case(
         pod=a_pod(
             deletionTimestamp="2026-11-21T12:00:30Z",
             annotations={keys.EVICTION: render(replace(ENDING, must_evict=True))},
         ),
-        want={"goes_at": after(30), "is_told": True, "is_held": False},
+        want={"goes_at": after(30), "is_told": False, "is_held": False},
     ),
     "while it saves it is not": Case(
         pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, must_evict=True))}),
