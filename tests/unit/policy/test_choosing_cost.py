@@ -116,6 +116,30 @@ def test_of_a_gang_the_highest_class_and_all_costs_count():
     assert sorted(victims(scene)) == ["b-2", "b-3"]
 
 
+GANG = GroupKey("team", "gang")
+BESIDE_A_GANG = {
+    "is let back before a single pod, though that is dearer": (
+        ABOVE,
+        (speaking("member", group=GANG), speaking("dear", preemption_class=4, stated=9)),
+        ["dear"],
+    ),
+    "is so, too, where fewer large ones go": (
+        TWO,
+        (speaking("member", group=GANG, cpu=3), speaking("large", cpu=2), *SMALL),
+        ["large"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("preemptor", "pods", "want"), BESIDE_A_GANG.values(), ids=BESIDE_A_GANG.keys())
+def test_where_somebody_speaks_a_gang_of_equal_priority(
+    preemptor: Preemptor, pods: Sequence[Tenant], want: Sequence[str]
+):
+    room = a_room("n", *pods, cpu=sum(pod.stake.devices for pod in pods))
+
+    assert victims(a_scene(room).with_gang("gang"), preemptor) == want
+
+
 def bounded(seconds: int) -> PolicySettings:
     return PolicySettings(preemptor_worth_seconds=seconds)
 

@@ -85,6 +85,8 @@ def in_class(value: int) -> dict[str, str]:
 
 SERVICES = Facts(namespace=NamespacePolicy(workload_type="service"))
 OFF = Facts(namespace=NamespacePolicy(workload_type="service", enforcement="off"))
+UNTOLD_IS_KEPT = Facts(settings=PolicySettings(default_preemptible=False))
+"""By `disableDefaultPreemptiable`."""
 WITH_TRAINING = Facts(priority_classes={"training": TRAINING, "urgent": a_priority_class("urgent").worth(9000).build()})
 IN_GANG = {keys.POD_GROUP: "train"}
 IN_PHASE = an_eviction()
@@ -118,6 +120,12 @@ TENANTS = {
     ),
     "nor is what Koordinator's label protects": Case(
         pod=a_pod(labels={keys.PREEMPTIBLE: "false"}), want={"is_non_preemptible": True}
+    ),
+    "nor, where an admin says so, is one that says nothing": Case(
+        pod=a_pod(), facts=UNTOLD_IS_KEPT, want={"is_non_preemptible": True, "preemption_class": 4}
+    ),
+    "but one that says that it is": Case(
+        pod=a_pod(labels={keys.PREEMPTIBLE: "true"}), facts=UNTOLD_IS_KEPT, want={"is_non_preemptible": False}
     ),
     "a Namespace of services runs services": Case(
         pod=a_pod(), facts=SERVICES, want={"is_service": True, "preemption_class": 6}
