@@ -23,6 +23,7 @@ from typing import Any
 
 from realcluster.errors import ClusterError
 from reprieve_webhooks.extender.route import PATH
+from reprieve_webhooks.settings import Settings
 
 from . import contenders, servers, stub_api
 from .figures import aligned
@@ -33,7 +34,6 @@ ANNOTATIONS = "preemption-toleration.scheduling.x-k8s.io/"
 TOLERANT = {f"{ANNOTATIONS}minimum-preemptable-priority": "10000", f"{ANNOTATIONS}toleration-seconds": "-1"}
 KINDS = ("tolerant", "low", "middle", "low", "low", "middle", "tolerant", "low", "middle", "low")
 PROPOSED = 3
-MAX_BYTES = 512 * 1024 * 1024
 OK = 200
 SYNC_SECONDS = 300.0
 PROBE_SECONDS = 0.005
@@ -151,17 +151,18 @@ def call(cluster: stub_api.Collections, pods: int, *, whole: bool) -> bytes:
 
 def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -> None:
     cluster = collections(options.nodes, options.pods, 2 * options.calls + 1)
+    ways = {"uids": False, "whole pods": True}
+    bodies = {name: call(cluster, options.pods, whole=whole) for name, whole in ways.items()}
     flags = (
         "--extender=true",
-        f"--max-extender-bytes={MAX_BYTES}",
+        # What is read by default is enough for 5,000 nodes.
+        f"--max-extender-bytes={max(Settings().max_extender_bytes, *map(len, bodies.values()))}",
         "--extender-schedulers=",
         "--extender-timeout-seconds=60",
     )
     with stub_api.serve(cluster) as url:
         command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *flags)
         with servers.running(command, None, folder / "log", trust) as server:
-            ways = {"uids": False, "whole pods": True}
-            bodies = {name: call(cluster, options.pods, whole=whole) for name, whole in ways.items()}
             _wait_synced(server, trust, bodies["uids"])
             count, cpu = len(cluster["/api/v1/pods"]), server.cpu_seconds()
             print(f"{options.nodes:,} nodes, {count:,} pods: ready after {cpu:.1f} CPU s, {server.rss_mib():.0f} MiB")

@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
+from bench import extender as bench
 from reprieve_testing import manifests
 from reprieve_webhooks.extender.metrics import FALLBACKS, ExtenderMetrics, Outcome
 from reprieve_webhooks.extender.service import Said
@@ -32,6 +34,14 @@ def test_the_flags_and_their_defaults_are_the_programs() -> None:
     shown = {name: ",".join(value) if isinstance(value, tuple) else str(value).lower() for name, value in flags.items()}
     assert table("flag") == shown
     assert len(flags) == sum("extender" in name for name in Settings.__dataclass_fields__)
+
+
+def test_a_call_about_5000_nodes_with_whole_pods_is_as_large_as_is_said_and_is_read_by_default() -> None:
+    nodes, pods = 50, 10
+    size = len(bench.call(bench.collections(nodes, pods, 1), pods, whole=True)) * (5000 / nodes)
+    (said,) = re.findall(r"^\| whole pods \| ([0-9.]+) MiB \|", TEXT, re.MULTILINE)
+    assert size / 2**20 == pytest.approx(float(said), rel=0.02)
+    assert size < Settings().max_extender_bytes
 
 
 def test_every_metric_is_in_the_table_with_its_labels() -> None:

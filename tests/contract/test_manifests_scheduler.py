@@ -6,7 +6,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from reprieve_policy import quantity
 from reprieve_testing import manifests
+from reprieve_webhooks.extender import service
 from reprieve_webhooks.extender.route import PATH
 from reprieve_webhooks.settings import Settings
 
@@ -16,6 +18,7 @@ SECOND = SCHEDULER / "second"
 COMPONENT = manifests.MANIFESTS / "components" / "extender"
 SERVICE = f"{SETTINGS.service_name}.{SETTINGS.namespace}.svc"
 NAME = "reprieve-scheduler"
+MIB = 2**20
 (STANZA,) = manifests.read(SCHEDULER / "stanza.yaml")
 (CONFIG,) = manifests.read(SECOND / "config.yaml")
 (DEPLOYMENT,) = manifests.read(SECOND / "deployment.yaml")
@@ -112,6 +115,20 @@ def test_the_component_switches_the_extender_on_and_gives_it_room() -> None:
     assert container["args"] == ["--extender=true"]
     assert "args" not in based
     assert SETTINGS.extender is False
+
+
+def test_the_components_memory_has_room_for_the_pods_that_are_measured_and_for_all_calls_that_are_held_at_once() -> (
+    None
+):
+    (patch,) = manifests.read(COMPONENT / "webhooks.yaml")
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    page = (manifests.ROOT / "docs" / "scheduler.md").read_text(encoding="utf-8")
+    (pods, calls) = (int(found) for found in re.findall(r"(?:^Memory:|^to) (\d+) MiB", page, re.MULTILINE))
+    assert calls * MIB == (service._MOST_READ + service._MOST_AT_ONCE) * SETTINGS.max_extender_bytes
+    # A fifth stays: for the copy that is made of a call once it is whole, and for what else there is.
+    limit = quantity.parse(container["resources"]["limits"]["memory"], "memory")
+    assert isinstance(limit, int)
+    assert (pods + calls) * MIB * quantity.NANOS < limit * 0.8
 
 
 def test_the_component_grants_what_the_watches_need_and_no_more() -> None:

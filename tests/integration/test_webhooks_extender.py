@@ -232,6 +232,18 @@ async def test_what_was_not_looked_at_in_time_is_left_out() -> None:
         assert called.counted(Outcome.LATE) == 1
 
 
+async def test_of_the_nodes_that_there_was_time_for_the_best_is_answered() -> None:
+    stage = FixedStage([a_tenant(f"v{priority}", f"n{priority}", priority=priority) for priority in (5, 3, 1)])
+    async with serving(stage) as called:
+        # It begins, looks what is known, looks at two nodes; and then the time is over.
+        looks = iter([0.0, 0.0, 0.0, 0.0])
+        called.extender._monotonic = lambda: next(looks, 4.0)
+        assert await called.call({"n5": ["v5"], "n3": ["v3"], "n1": ["v1"]}) == {"n3": victims("v3")}
+        assert (called.counted(Outcome.PARTIAL), called.counted(Outcome.CHOSEN)) == (1, 0)
+        assert called.stage.expected == [("pod-p", "n3", ["v3"])]
+        assert called.choices.of("n3", "v3", by="p") is not None
+
+
 async def test_what_is_needed_to_run_a_cluster_takes_whom_the_scheduler_chooses() -> None:
     async with serving(FixedStage([a_tenant("a", "one")], [a_preemptor(is_exempt=True)])) as called:
         status, _ = await called.refused(a_call({"one": "a"}))

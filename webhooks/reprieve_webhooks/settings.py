@@ -45,7 +45,8 @@ class Settings:
         help="`schedulerName` of pods that the extender answers for, separated by commas; empty for any",
     )
     max_extender_bytes: int = setting(
-        32 * 1024 * 1024, help="largest call of a scheduler that is read: uids of 5,000 nodes with 110 pods each [B]"
+        48 * 1024 * 1024,
+        help="largest call of a scheduler that is read: 5,000 nodes with three whole pods of 3 KB each, or 110 uids [B]",
     )
     lookup_timeout_seconds: float = setting(
         1.0, help="for one object that is asked for because no watch has it yet [s]"
