@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
 from reprieve_testing.extended import Extended, a_pod, a_priority_class, extended
+from reprieve_testing.hack_cluster import NAMESPACE
 
 pytestmark = pytest.mark.cluster
 
@@ -43,15 +45,37 @@ def of_class(value: int) -> Any:
     return {keys.PREEMPTION_CLASS: str(value)}
 
 
+def run_as_foretold(ours: Extended, preemptor: Any) -> None:
+    """Create a preemptor, for which the scheduler does what `reprieve simulate` tells beforehand: same node, same victims."""
+    best, *_ = foretold(ours, preemptor)
+    before = ours.names()
+    ours.run(preemptor)
+    pod = ours.cluster.pod(NAMESPACE, preemptor["metadata"]["name"])
+    assert pod is not None
+    gone = before - ours.names()
+    assert gone
+    assert (best["node"], {victim["name"] for victim in best["victims"]}) == (pod["spec"]["nodeName"], gone)
+
+
+def foretold(ours: Extended, preemptor: Any) -> list[Any]:
+    """Return the nodes and victims that `reprieve simulate` finds in the live cluster, the best first."""
+    file = ours.config.with_name("preemptor.json")
+    file.write_text(json.dumps(preemptor))
+    done = ours.cluster.reprieve("simulate", "--preemptor", str(file), "-o", "json")
+    assert done.stderr == ""
+    choices: list[Any] = json.loads(done.stdout)["choices"]
+    return choices
+
+
 def test_a_tolerating_pod_is_spared_and_another_of_its_node_taken(ours: Extended) -> None:
     ours.run(a_pod("spared", TOLERANT, 4, node="kwok-0"), a_pod("taken", MIDDLE, 4, node="kwok-0"))
-    ours.run(a_pod("preemptor", URGENT, 4, node="kwok-0"))
+    run_as_foretold(ours, a_pod("preemptor", URGENT, 4, node="kwok-0"))
     assert ours.names() == {"spared", "preemptor"}
 
 
 def test_where_a_node_has_only_protected_pods_another_nodes_are_taken(ours: Extended) -> None:
     ours.run(a_pod("spared", TOLERANT, 8, node="kwok-0"), a_pod("taken", MIDDLE, 8, node="kwok-1"))
-    ours.run(a_pod("preemptor", URGENT, 8))
+    run_as_foretold(ours, a_pod("preemptor", URGENT, 8))
     assert ours.names() == {"spared", "preemptor"}
 
 
@@ -60,14 +84,16 @@ def test_a_preemptor_takes_lower_classes_only(ours: Extended) -> None:
         a_pod("higher", LOW, 8, node="kwok-0", labels=of_class(6)),
         a_pod("lower", MIDDLE, 8, node="kwok-1", labels=of_class(3)),
     )
-    ours.run(a_pod("preemptor", URGENT, 8, labels=of_class(5)))
+    run_as_foretold(ours, a_pod("preemptor", URGENT, 8, labels=of_class(5)))
     assert ours.names() == {"higher", "preemptor"}
 
 
 def test_where_everybody_is_protected_nobody_is_taken(ours: Extended) -> None:
     before = ours.calls("nothing")
     ours.run(a_pod("a", TOLERANT, 8, node="kwok-0"), a_pod("b", TOLERANT, 8, node="kwok-1"))
-    ours.cluster.create(a_pod("preemptor", URGENT, 8))
+    preemptor = a_pod("preemptor", URGENT, 8)
+    assert foretold(ours, preemptor) == []
+    ours.cluster.create(preemptor)
     ours.wait_calls("nothing", before)
     assert ours.names() == {"a", "b", "preemptor"}
 
