@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -148,3 +149,41 @@ def test_without_an_answer_in_time_the_scheduler_chooses_by_itself(
         assert ours.names() == {"spared", "preemptor"}
     finally:
         recover(ours)
+
+
+def test_a_call_that_is_read_once_the_scheduler_waits_no_more_is_counted_as_late(ours: Extended) -> None:
+    # The scheduler keeps the connection of its last call. Without one, nothing of the next would ever arrive.
+    ours.run(a_pod("before", LOW, 8, node="kwok-1"))
+    ours.run(a_pod("opener", URGENT, 8, node="kwok-1"))
+    ours.run(a_pod("taken", TOLERANT, 4, node="kwok-0"), a_pod("spared", MIDDLE, 4, node="kwok-0"))
+    before = ours.outcomes()
+    hang_webhooks(ours)
+    try:
+        ours.run(a_pod("preemptor", URGENT, 4, node="kwok-0"))
+        assert ours.names() == {"opener", "spared", "preemptor"}
+    finally:
+        ours.signal_webhooks(signal.SIGCONT)
+    ours.wait_calls("late", before.get("late", 0))
+    assert ours.outcomes() == before | {"late": before.get("late", 0) + 1}
+
+
+SPOILT: dict[str, Callable[[bytes], bytes]] = {
+    "no JSON": lambda answer: answer[: len(answer) // 2],
+    "a pod that is not on the node": lambda answer: re.sub(b'"UID":"[^"]+"', b'"UID":"nobody"', answer),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_a_broken_answer_leaves_the_scheduler_to_its_own_choice_and_the_call_is_counted(
+    ours: Extended, spoil: Callable[[bytes], bytes]
+) -> None:
+    ours.run(a_pod("taken", TOLERANT, 4, node="kwok-0"), a_pod("spared", MIDDLE, 4, node="kwok-0"))
+    before = ours.calls("chosen")
+    try:
+        with ours.spoilt(spoil) as answers:
+            ours.run(a_pod("preemptor", URGENT, 4, node="kwok-0"))
+    finally:
+        ours.ask_the_extender()
+    assert ours.names() == {"spared", "preemptor"}
+    assert answers
+    assert ours.calls("chosen") - before == len(answers)

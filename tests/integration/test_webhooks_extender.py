@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -260,6 +260,29 @@ async def test_an_answer_that_comes_too_late_is_neither_expected_nor_remembered(
         status, _ = await called.refused(a_call({"one": "a"}))
         assert status == 503
         assert called.counted(Outcome.LATE) == 1
+        assert called.stage.expected == []
+        assert called.choices.of("one", "a", by="p") is None
+
+
+async def test_a_call_whose_scheduler_has_hung_up_is_counted_as_late_and_nobody_is_expected_to_go() -> None:
+    """Of a process that stood still, the scheduler has long chosen itself: what is said then is no set that goes."""
+    async with serving(FixedStage([a_tenant("a", "one")], looks_until_known=10**9)) as called:
+        asked, answer = list[Callable[[], bool]](), called.extender.answer
+
+        async def answering(read: Any, hung_up: Callable[[], bool]) -> Any:
+            asked.append(hung_up)
+            return await answer(read, hung_up)
+
+        called.extender.answer = answering  # type: ignore[method-assign]
+        # The time does not pass: what ends is the scheduler's patience.
+        called.extender._monotonic = lambda: 0.0
+        call = asyncio.create_task(called.server.send(PATH, a_call({"one": "a"})))
+        await until(lambda: bool(asked))
+        assert not asked[0]()
+        call.cancel()
+        await until(asked[0])
+        called.stage.looks_until_known = 0
+        await until(lambda: called.counted(Outcome.LATE) == 1)
         assert called.stage.expected == []
         assert called.choices.of("one", "a", by="p") is None
 

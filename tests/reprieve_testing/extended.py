@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from reprieve_policy import keys
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, OPERATOR_PACE, wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, SECONDS, OwnCluster, own_cluster, succeed
 from reprieve_testing.manifests import MANIFESTS
+from reprieve_testing.spoiling import spoiling
 from reprieve_webhooks.extender.metrics import Outcome
 
 STANZA = MANIFESTS / "scheduler" / "stanza.yaml"
@@ -48,6 +49,14 @@ class Extended:
         extender.update(changes)
         self.config.write_text(json.dumps(document))
         self.restart_scheduler()
+
+    @contextmanager
+    def spoilt(self, spoil: Callable[[bytes], bytes]) -> Iterator[list[bytes]]:
+        """Have the scheduler get our answers as `spoil` leaves them, still with status 200; yields them as we gave them."""
+        port = self.cluster.cluster.port("webhooks")
+        with spoiling(f"https://127.0.0.1:{port}", spoil) as (url, answers):
+            self.ask_the_extender(urlPrefix=f"{url}/scheduler", enableHTTPS=False, tlsConfig=None)
+            yield answers
 
     def restart_scheduler(self) -> None:
         """Have the scheduler read its configuration again."""

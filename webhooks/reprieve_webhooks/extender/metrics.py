@@ -25,7 +25,7 @@ class Outcome(StrEnum):
     EXEMPT = "exempt"
     """The preemptor is Kubernetes' own: no policy is asked."""
     LATE = "late"
-    """Nothing was found before the time was over."""
+    """Nothing was found before the time was over, or its scheduler had hung up by then."""
     ERROR = "error"
 
 

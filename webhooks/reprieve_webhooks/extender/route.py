@@ -21,7 +21,7 @@ def routes(extender: Extender, bodies: Bodies) -> Routes:
     """Return the route."""
 
     async def respond(request: web.BaseRequest) -> web.StreamResponse:
-        said = await extender.answer(partial(bodies.read, request))
+        said = await extender.answer(partial(bodies.read, request), lambda: _has_hung_up(request))
         if isinstance(said, web.StreamResponse):
             return said
         if said.status == 200:
@@ -30,3 +30,7 @@ def routes(extender: Extender, bodies: Bodies) -> Routes:
         return closing(text_response(said.status, said.body.decode()))
 
     return {("POST", PATH): respond}
+
+
+def _has_hung_up(request: web.BaseRequest) -> bool:
+    return request.transport is None or request.transport.is_closing()

@@ -152,8 +152,13 @@ class Extender:
         self._read: list[asyncio.Timeout] = []
         self._turn = asyncio.Lock()
 
-    async def answer(self, read: Callable[[], Awaitable[bytes | T]]) -> Said | T:
-        """Answer one call, whose body `read` returns; what else that returns is passed on."""
+    async def answer(
+        self, read: Callable[[], Awaitable[bytes | T]], hung_up: Callable[[], bool] = lambda: False
+    ) -> Said | T:
+        """Answer one call, whose body `read` returns; what else that returns is passed on.
+
+        `hung_up` says whether its scheduler no longer waits for the answer.
+        """
         # Before the body, which costs most.
         if self._stage.is_behind:
             return self._say(Outcome.BEHIND)
@@ -166,7 +171,7 @@ class Extender:
             return body
         self._under_way += 1
         try:
-            return await self._answer_one(body, started)
+            return await self._answer_one(body, started, hung_up)
         finally:
             self._under_way -= 1
 
@@ -186,17 +191,17 @@ class Extender:
         except TimeoutError:
             return None
 
-    async def _answer_one(self, body: bytes, started: float) -> Said:
+    async def _answer_one(self, body: bytes, started: float, hung_up: Callable[[], bool]) -> Said:
         deadline = _Deadline(started + self._timeout_seconds, self._monotonic)
         try:
-            said = await self._decide(body, deadline)
+            said = await self._decide(body, deadline, hung_up)
         except Exception:  # noqa: BLE001 - whatever it was is our fault, and the process lives
             _LOG.exception("call of a scheduler failed")
             said = self._say(Outcome.ERROR)
         self._metrics.observe_duration(self._monotonic() - started)
         return said
 
-    async def _decide(self, body: bytes, deadline: "_Deadline") -> Said:
+    async def _decide(self, body: bytes, deadline: "_Deadline", hung_up: Callable[[], bool]) -> Said:
         asked = await asyncio.to_thread(wire.parse, body)
         if isinstance(asked, Malformed):
             return self._say(Outcome.MALFORMED, asked.detail)
@@ -204,6 +209,9 @@ class Extender:
         nodes = await self._wait_known(asked, deadline)
         # One after the other: what the first was told, the second has to know.
         async with self._turn:
+            # This process stood still, say: its scheduler has chosen by itself, and the preemptor may wait no more.
+            if hung_up():
+                return self._say(Outcome.LATE)
             preemptor = self._preemptor(asked.preemptor_uid)
             if preemptor is None or (asked.proposed and not nodes) or not self._stage.is_settled:
                 return self._say(Outcome.BEHIND)
@@ -221,7 +229,7 @@ class Extender:
                 told_of_room=self._rooms_told.of(asked.preemptor_uid, nodes),
             )
             # Nobody acts on it any more: neither is it expected, nor remembered.
-            if deadline.is_missed:
+            if deadline.is_missed or hung_up():
                 return self._say(Outcome.LATE)
             return self._take(preemptor, decision, cut_short=deadline.cut_short or looking.cut_short)
 

@@ -1,0 +1,51 @@
+"""Something between a caller and a server that passes bodies on, and answers back as a test wants them spoilt."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.error import HTTPError
+
+SECONDS = 10.0
+
+
+@contextmanager
+def spoiling(server: str, spoil: Callable[[bytes], bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    """Listen without TLS; yields the URL that stands for the server's, and the good answers, as they were."""
+    answers: list[bytes] = []
+    # Its certificate is for another name, and what is sent is a test's.
+    context = ssl._create_unverified_context()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            headers = {"Content-Type": self.headers["Content-Type"]}
+            request = urllib.request.Request(server + self.path, body, headers)
+            try:
+                with urllib.request.urlopen(request, timeout=SECONDS, context=context) as answer:
+                    answers.append(answer.read())
+                    self._send(answer.status, spoil(answers[-1]))
+            except HTTPError as error:
+                self._send(error.code, error.read())
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing: what is of interest is asserted."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.server_port}", answers
+        finally:
+            listening.shutdown()
+            thread.join()
