@@ -1,13 +1,14 @@
 """Gangs on an unmodified scheduler that asks our extender, with guard and operator: of a gang all go or none, and for somebody.
 
-Jobs of eight fill the nodes; each round a Job of four comes that needs as much as one of them has. `GANG_ROUNDS` says how many
-rounds: a few where it is one of many tests, a hundred in `make test-gangs`.
+Gangs of eight fill the nodes; each round one of four comes that needs as much as one of them has. `GANG_ROUNDS` says how many
+rounds in all, half of them with each kind of gang: a few where it is one of many tests, a hundred in `make test-gangs`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,12 +21,12 @@ from reprieve_testing.hack_cluster import NAMESPACE
 
 pytestmark = pytest.mark.cluster
 
-ROUNDS = int(os.environ.get("GANG_ROUNDS", "3"))
+ROUNDS = (int(os.environ.get("GANG_ROUNDS", "4")) + 1) // 2
 NODES = 4
 VICTIMS, VICTIM_SIZE, PREEMPTOR_SIZE = 4, 8, 4
 LOW, URGENT = "low", "urgent"
 SECONDS = 90.0
-GROUP = "pod-group.scheduling.sigs.k8s.io"
+GROUP, JOBSET = "pod-group.scheduling.sigs.k8s.io", "jobset.sigs.k8s.io"
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +39,39 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
         yield made
 
 
-def a_gang(name: str, size: int, cpu: int, priority_class: str) -> Any:
-    """Return a Job all of whose pods run at once, as one gang."""
-    labels = {f"{GROUP}/name": name, f"{GROUP}/min-available": str(size)}
+@pytest.fixture(autouse=True)
+def cleared(ours: Extended) -> Iterator[None]:
+    yield
+    ours.clear()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a gang is made, and what tells its pods from others'."""
+
+    label: str
+    jobs: int
+    labels: Callable[[int], dict[str, str]]
+    """Of each pod beside its name, by how many there are."""
+
+    def gang(self, name: str, size: int, cpu: int, priority_class: str) -> list[Any]:
+        """Return Jobs all of whose pods run at once, as one gang."""
+        each = size // self.jobs
+        labels = {self.label: name, **self.labels(size)}
+        return [a_job(f"{name}-{index}", each, cpu, priority_class, labels) for index in range(self.jobs)]
+
+
+KINDS = {
+    "a Job with a pod group": Kind(f"{GROUP}/name", 1, lambda size: {f"{GROUP}/min-available": str(size)}),
+    # As JobSet's controller labels its pods, of which nothing says how many there are.
+    "the Jobs of a JobSet": Kind(
+        keys.JOBSET, 2, lambda _: {f"{JOBSET}/replicatedjob-name": "workers", f"{JOBSET}/restart-attempt": "0"}
+    ),
+}
+ONE_JOB = KINDS["a Job with a pod group"]
+
+
+def a_job(name: str, size: int, cpu: int, priority_class: str, labels: dict[str, str]) -> Any:
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(cpu)}}}
     spec = {
         "priorityClassName": priority_class,
@@ -52,7 +83,7 @@ def a_gang(name: str, size: int, cpu: int, priority_class: str) -> Any:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": labels},
         "spec": {
             "completions": size,
             "parallelism": size,
@@ -62,35 +93,47 @@ def a_gang(name: str, size: int, cpu: int, priority_class: str) -> Any:
 
 
 class Gangs:
-    """The Jobs of the namespace, by which of their pods run."""
+    """The gangs of one kind, by which of their pods run."""
 
-    def __init__(self, ours: Extended) -> None:
-        self._cluster, self._kubectl = ours.cluster, ours.cluster.kubectl
+    def __init__(self, ours: Extended, kind: Kind) -> None:
+        self._cluster, self._kubectl, self._kind = ours.cluster, ours.cluster.kubectl, kind
+
+    def create(self, name: str, size: int, cpu: int, priority_class: str) -> None:
+        """Create a gang."""
+        self._cluster.create(*self._kind.gang(name, size, cpu, priority_class))
 
     def start(self, name: str, size: int, cpu: int, priority_class: str) -> None:
         """Create a gang, and wait until all of it runs."""
-        self._cluster.create(a_gang(name, size, cpu, priority_class))
+        self.create(name, size, cpu, priority_class)
         wait_for(f"all {size} pods of {name}", lambda: len(self.running().get(name, ())) == size, SECONDS)
 
+    def fill(self) -> list[str]:
+        """Fill the nodes with gangs that may be victims; return their names."""
+        names = [f"victim-{number}" for number in range(VICTIMS)]
+        for name in names:
+            self.start(name, VICTIM_SIZE, 1, LOW)
+        return names
+
     def end(self, *names: str) -> None:
-        """Delete Jobs with all their pods."""
-        self._kubectl.read("delete", "job", *names, "-n", NAMESPACE, "--cascade=foreground", "--timeout=60s")
+        """Delete gangs with all their pods."""
+        selector = f"{self._kind.label} in ({','.join(names)})"
+        self._kubectl.read("delete", "job", "-l", selector, "-n", NAMESPACE, "--cascade=foreground", "--timeout=60s")
 
     def running(self) -> dict[str, set[str]]:
-        """Return the uids of the pods that run and stay, by their Job."""
+        """Return the uids of the pods that run and stay, by their gang."""
         found: dict[str, set[str]] = {}
         for pod in self._kubectl.get("pods", "-n", NAMESPACE)["items"]:
             metadata = pod["metadata"]
             stays = "deletionTimestamp" not in metadata and keys.EVICTION not in metadata.get("annotations", {})
             if stays and pod["status"].get("phase") == "Running":
-                found.setdefault(metadata["labels"]["job-name"], set()).add(metadata["uid"])
+                found.setdefault(metadata["labels"][self._kind.label], set()).add(metadata["uid"])
         return found
 
 
-def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(ours: Extended) -> None:
-    gangs, names = Gangs(ours), [f"victim-{number}" for number in range(VICTIMS)]
-    for name in names:
-        gangs.start(name, VICTIM_SIZE, 1, LOW)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(ours: Extended, kind: Kind) -> None:
+    gangs = Gangs(ours, kind)
+    names = gangs.fill()
     for number in range(ROUNDS):
         before, preemptor = gangs.running(), f"preemptor-{number}"
         gangs.start(preemptor, PREEMPTOR_SIZE, 2, URGENT)
@@ -107,9 +150,10 @@ def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
 
 
 def test_for_a_gang_that_could_not_be_placed_whole_nobody_goes(ours: Extended) -> None:
-    gangs = Gangs(ours)
+    gangs = Gangs(ours, ONE_JOB)
+    gangs.fill()
     before, answered = gangs.running(), ours.calls("nothing")
     # Four nodes have room for one each at most, if everybody went: the fifth would find none.
-    ours.cluster.create(a_gang("too-large", NODES + 1, 8, URGENT))
+    gangs.create("too-large", NODES + 1, 8, URGENT)
     ours.wait_calls("nothing", answered + NODES)
     assert gangs.running() == before
