@@ -1,4 +1,4 @@
-"""What no rule could concern never leaves the API server; what a rule reads always does.
+"""What no rule could concern never leaves the API server; what a rule reads always does, and so with what the guard rules on.
 
 The base's webhook configurations, changed in two ways: nothing answers behind them, and that is refused. So a request is
 called for exactly where it fails. They are narrowed to this module's objects.
@@ -43,20 +43,25 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Any]:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": EXEMPT, "labels": {keys.ENFORCEMENT: "off"}}},
     )
     made = (a_pod("old"), a_pod("victim", {keys.SOFT_EVICTION: "requested"}), a_deployment("old", {}))
-    for document in made:
+    for document in (*made, *SPEAKING.values(), GOING):
         kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(document))
+    kubectl.read("create", "-n", EXEMPT, "-f", "-", stdin=json.dumps(SPEAKING["says-a-class"]))
+    kubectl.read("delete", "pod", "going", "-n", NAMESPACE, "--wait=false")
     kubectl.apply(*CONFIGURATIONS)
     until_answered(CALLED, lambda: create(kubectl, a_pod("new")))
     until_answered(CALLED, lambda: change(kubectl, "pod", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}))
+    until_answered(CALLED, lambda: delete(kubectl, SCHEDULERS[0], "says-a-class"))
     yield kubectl
     for configuration in CONFIGURATIONS:
         kubectl.run("delete", configuration["kind"], configuration["metadata"]["name"])
+    freed = '{"metadata":{"finalizers":null}}'
+    kubectl.run("patch", "pod", "going", "-n", NAMESPACE, "--type=merge", "-p", freed)
     kubectl.run("delete", "namespace", NAMESPACE, EXEMPT, "--wait=false")
 
 
-def a_pod(name: str, labels: dict[str, str] | None = None) -> Any:
+def a_pod(name: str, labels: dict[str, str] | None = None, **metadata: Any) -> Any:
     container = {"name": "main", "image": "localhost/reprieve/python:1", "imagePullPolicy": "Never"}
-    metadata = {"name": name, "labels": labels or {}}
+    metadata = {"name": name, "labels": labels or {}, **metadata}
     spec = {"schedulerName": "nobody", "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -81,6 +86,51 @@ def change(kubectl: Any, kind: str, name: str, metadata: Any, *words: str, **fie
     patch = json.dumps({"metadata": metadata, **fields})
     return kubectl.run("patch", "-n", NAMESPACE, kind, name, "--dry-run=server", "--type=merge", "-p", patch, *words)
 
+
+def delete(kubectl: Any, user: str, *pods: str, namespace: str = NAMESPACE) -> Done:
+    """Delete pods as a user who may do everything: only the name matters here."""
+    identity = (f"--as={user}", "--as-group=system:masters")
+    return kubectl.run("delete", "pods", *pods, "-n", namespace, "--dry-run=server", *identity)
+
+
+def evict(kubectl: Any, user: str, pod: str, namespace: str = NAMESPACE) -> Done:
+    """Evict a pod as such a user."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction?dryRun=All"
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    identity = (f"--as={user}", "--as-group=system:masters")
+    return kubectl.run("create", "--raw", path, "-f", "-", *identity, stdin=json.dumps(eviction))
+
+
+SPEAKING = {
+    pod["metadata"]["name"]: pod
+    for pod in (
+        a_pod("says-a-class", {keys.PREEMPTION_CLASS: "3"}),
+        a_pod("says-whether-it-is-preemptible", {keys.PREEMPTIBLE: "true"}),
+        a_pod("is-a-victim", {keys.SOFT_EVICTION: "requested"}),
+        a_pod("says-a-checkpoint", annotations={keys.CHECKPOINT: "auto"}),
+        a_pod("says-a-hint", annotations={keys.CHECKPOINT_HINT: "annotation:"}),
+    )
+}
+"""Each says one thing for which a scheduler's deletion of it is reviewed."""
+GOING = a_pod("going", {keys.PREEMPTION_CLASS: "3"}, finalizers=["example.com/hold"])
+
+SCHEDULERS = ("system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler")
+OPERATOR = "system:serviceaccount:reprieve-system:reprieve-operator"
+CONTROLLERS = (
+    "node-controller",
+    "taint-eviction-controller",
+    "pod-garbage-collector",
+    "generic-garbage-collector",
+    "namespace-controller",
+    "replicaset-controller",
+    "job-controller",
+)
+NOT_SCHEDULERS = (
+    "jane",
+    "system:node:kwok-0",
+    OPERATOR,
+    *(f"system:serviceaccount:kube-system:{name}" for name in CONTROLLERS),
+)
 
 STATUS = "--subresource=status"
 MARK = {"annotations": {keys.KOORDINATOR_SOFT_EVICTION: "true"}}
@@ -174,3 +224,34 @@ def test_where_enforcement_is_off_by_label_nothing_is_called(kubectl: Any) -> No
     assert CALLED in create(kubectl, a_pod("new")).output
     exempt = create(kubectl, a_pod("new", {keys.PREEMPTION_CLASS: "99"}), EXEMPT)
     assert exempt.status == 0, exempt.output
+
+
+@pytest.mark.parametrize("pod", SPEAKING)
+def test_a_schedulers_deletion_of_a_pod_that_says_something_is_reviewed(kubectl: Any, pod: str) -> None:
+    for scheduler in SCHEDULERS:
+        assert CALLED in delete(kubectl, scheduler, pod).output
+
+
+@pytest.mark.parametrize(("pod", "namespace"), [("old", NAMESPACE), ("going", NAMESPACE), ("says-a-class", EXEMPT)])
+def test_a_schedulers_deletion_of_another_pod_costs_no_call(kubectl: Any, pod: str, namespace: str) -> None:
+    done = delete(kubectl, SCHEDULERS[0], pod, namespace=namespace)
+    assert done.status == 0, done.output
+
+
+@pytest.mark.parametrize("user", NOT_SCHEDULERS)
+def test_anybody_elses_deletion_costs_no_call(kubectl: Any, user: str) -> None:
+    done = delete(kubectl, user, *SPEAKING)
+    assert done.status == 0, done.output
+
+
+@pytest.mark.parametrize("pod", ["old", "says-a-hint"])
+def test_an_eviction_is_reviewed_whatever_the_pod_says(kubectl: Any, pod: str) -> None:
+    assert CALLED in evict(kubectl, "jane", pod).output
+
+
+@pytest.mark.parametrize(("user", "namespace"), [(OPERATOR, NAMESPACE), ("jane", EXEMPT)])
+def test_the_operators_eviction_and_one_where_enforcement_is_off_cost_no_call(
+    kubectl: Any, user: str, namespace: str
+) -> None:
+    done = evict(kubectl, user, "says-a-class", namespace)
+    assert done.status == 0, done.output
