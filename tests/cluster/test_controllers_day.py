@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from reprieve_testing.day import Call, Day, a_day
-from reprieve_testing.day_chapters import CHAPTERS, before
+from reprieve_testing.day_chapters import CHAPTERS, OLD, before
 
 pytestmark = pytest.mark.cluster
 
@@ -37,6 +37,15 @@ WORKERS = {
     "node-controller": "delete pods",
 }
 """A change that each makes in the day; taints evict as `node-controller`."""
+WITHOUT_NOTICE = {
+    ("moving", "node-controller"),
+    ("moving", "pod-garbage-collector"),
+    ("closing", "namespace-controller"),
+    ("web", "generic-garbage-collector"),
+    ("web", "replicaset-controller"),
+    (OLD, "admin"),
+}
+"""Where, and by whom, pods are deleted that want a checkpoint: a scheduler or a drain would be refused."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,8 @@ class Told:
     failed: Mapping[str, str]
     """The chapters that came to no good end, with why."""
     reviews: Mapping[str, float]
+    others_deletions: float
+    """Of which the guard was asked: it counts them as skipped."""
     log: str
     seconds: float
 
@@ -65,10 +76,12 @@ def told() -> Iterator[Told]:
             "templates judged": day.reviews("validate", kind="Deployment"),
             "old templates' pods let pass": day.reviews("validate", kind="Pod", outcome="warned"),
             "old CronJobs' Jobs let pass": day.reviews("validate", kind="Job", outcome="warned"),
+            "schedulers' deletions": day.reviews("guard", kind="Pod"),
             "people refused": day.reviews("validate", outcome="denied"),
         }
         log = day.world.programs.log("reprieve-webhooks").read_text()
-        yield Told(day.calls, failed, reviews, log, time.monotonic() - began)
+        skipped = day.reviews("guard", kind="Pod", outcome="skipped")
+        yield Told(day.calls, failed, reviews, skipped, log, time.monotonic() - began)
 
 
 def _tell(day: Day, name: str) -> str:
@@ -112,6 +125,18 @@ def test_we_were_asked_about_what_controllers_did(told: Told) -> None:
 
     assert set(asked) >= set(MAKERS["pods"]), asked
     assert min(told.reviews.values()) > 0, told.reviews
+
+
+def test_the_guard_was_asked_of_no_deletion_but_a_schedulers(told: Told) -> None:
+    deleted = {
+        (call.namespace, call.user.removeprefix(KUBE_SYSTEM))
+        for call in told.calls
+        if call.resource == "pods" and call.verb.startswith("delete") and call.code < 300
+    }
+
+    assert deleted >= WITHOUT_NOTICE, WITHOUT_NOTICE - deleted
+    assert told.reviews["schedulers' deletions"] > 0
+    assert told.others_deletions == 0
 
 
 def test_every_controller_of_the_day_was_at_work(told: Told) -> None:

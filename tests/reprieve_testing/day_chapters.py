@@ -14,6 +14,7 @@ from .day_objects import (
     CLASS,
     ENDS,
     GOOD,
+    HINT,
     a_controller,
     a_cron_job,
     a_job,
@@ -62,7 +63,7 @@ def before(day: Day) -> None:
         a_controller("older", labels=BAD),
         a_job("batch", labels=BAD, annotations=ENDS, more={"suspend": True}),
         a_cron_job("nightly", labels=BAD, annotations=ENDS),
-        a_pod("bare", labels=BAD, finalizers=["example.com/hold"]),
+        a_pod("bare", labels=BAD, annotations=HINT, finalizers=["example.com/hold"]),
     )
     day.until(OLD, "deployment/web", ".status.readyReplicas", "1")
 
@@ -151,7 +152,7 @@ def deployments_roll_and_scale(day: Day) -> None:
     team = day.make_namespace("web", workload_type="service", allowed_preemption_classes="0-6")
     day.make(
         team,
-        a_workload("Deployment", "site", labels=GOOD, more={"replicas": 2}),
+        a_workload("Deployment", "site", labels=GOOD, annotations=HINT, more={"replicas": 2}),
         a_workload("Deployment", "grows", labels=GOOD, more={"replicas": 1}),
         a_workload("StatefulSet", "shrinks", labels=GOOD, more={"replicas": 3, "podManagementPolicy": "Parallel"}),
         an_autoscaler("grows", "Deployment", 2, 4),
@@ -207,10 +208,10 @@ def a_namespace_goes_with_everything_in_it(day: Day) -> None:
     team = day.make_namespace("closing", workload_type="hpc-batch")
     day.make(
         team,
-        a_workload("Deployment", "site", labels=GOOD, more={"replicas": 2}),
-        a_workload("StatefulSet", "db", labels=GOOD),
-        a_job("runs", labels=GOOD),
-        a_pod("held", labels=GOOD, finalizers=["example.com/hold"]),
+        a_workload("Deployment", "site", labels=GOOD, annotations=HINT, more={"replicas": 2}),
+        a_workload("StatefulSet", "db", labels=GOOD, annotations=HINT),
+        a_job("runs", labels=GOOD, annotations=HINT),
+        a_pod("held", labels=GOOD, annotations=HINT, finalizers=["example.com/hold"]),
     )
     day.until(team, "job/runs", ".status.ready", "1")
     day.kubectl.read("delete", "namespace", team, "since-before-too", "--wait=false")
@@ -227,8 +228,10 @@ def nodes_are_drained_tainted_and_lost(day: Day) -> None:
     day.make(
         team,
         *(
-            a_workload("Deployment", name, labels=GOOD, more={"replicas": 2}, affinity=_preferring(node))
-            for name, node in MOVING.items()
+            a_workload(
+                "Deployment", name, labels=GOOD, annotations=said, more={"replicas": 2}, affinity=_preferring(node)
+            )
+            for (name, node), said in zip(MOVING.items(), ({}, HINT, HINT), strict=True)
         ),
         {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "drained"}, "spec": budget},
     )

@@ -6,6 +6,8 @@ Json = Any
 CLASS, CHECKPOINT = "reprieve.dev/preemption-class", "reprieve.dev/checkpoint"
 GOOD = {CLASS: "3"}
 BAD = {CLASS: "11"}
+HINT = {"reprieve.dev/checkpoint-hint": "annotation:"}
+"""Of a pod that nobody may preempt or evict without notice."""
 ENDS = {"pod-complete.stage.kwok.x-k8s.io/delay": "1s"}
 """A simulated pod that exits 0 after a second."""
 
