@@ -1,36 +1,75 @@
 """An unmodified kube-scheduler against the guard: how often it asks, who waits meanwhile, and when the preemptor is placed.
 
-Every kind of answer, with asynchronous preemption on and off, counted in the API server's audit log.
+Every kind of answer, with asynchronous preemption on and off, counted in the API server's audit log. Most are given side by
+side, each on a node of its own: a bystander that is placed meanwhile was held up by none of them.
 """
 
 import json
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import pytest
 
+from reprieve_policy import keys
+from reprieve_testing import storms
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.guarded import HINT, Call, Guarded, a_pod, a_priority_class, guarded_cluster
+from reprieve_testing.guarded import HINT, Guarded, a_pod, guarded_cluster
+from reprieve_testing.storms import (
+    ASYNCHRONOUS,
+    HIGH,
+    LEFT,
+    LOW,
+    SCENES,
+    SYNCHRONOUS,
+    TOLD,
+    Played,
+    bystander_is_placed,
+    rate,
+    watched,
+)
 
 pytestmark = pytest.mark.cluster
 
-HIGH, LOW = "guarded-high", "guarded-low"
-WATCHED_SECONDS = 12.0
-"""For storms: one would be six hundred calls."""
-LONG = {**HINT, "reprieve.dev/checkpoint-timeout": "25s"}
+LONG = {**HINT, keys.CHECKPOINT_TIMEOUT: "25s"}
 
 
-@pytest.fixture(scope="module", params=["asynchronous", "synchronous"])
-def ours(request: pytest.FixtureRequest) -> Iterator[Guarded]:
-    gates = "" if request.param == "asynchronous" else "SchedulerAsyncPreemption=false"
-    with guarded_cluster(f"test-guard-{request.param[:4]}", feature_gates=gates) as cluster:
-        cluster.set_policy(ceiling="40s", checkpointTimeout="25s")
+@pytest.fixture(scope="module", params=[ASYNCHRONOUS, SYNCHRONOUS])
+def pace(request: pytest.FixtureRequest) -> str:
+    """How the scheduler preempts."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def ours(pace: str) -> Iterator[Guarded]:
+    gates = "" if pace == ASYNCHRONOUS else "SchedulerAsyncPreemption=false"
+    with guarded_cluster(f"test-guard-{pace[:4]}", nodes=storms.NODES, feature_gates=gates) as cluster:
+        storms.prepare(cluster)
         for node in ("kwok-0", "kwok-1"):
             cluster.offer(node, 2)
-        cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def played(ours: Guarded, pace: str) -> Played:
+    return storms.play(ours, pace)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_whatever_is_answered_a_preemptor_asks_rarely_and_nobody_is_held_up(
+    played: Played, pace: str, name: str
+) -> None:
+    becomes, codes = SCENES[name].becomes(pace), {call.code for call in played.calls[name]}
+    assert rate(played.calls[name]) <= 1
+    assert played.outcomes[name] == {becomes}
+    assert min(codes) >= 400
+    assert becomes == TOLD or 429 in codes
+    assert becomes != LEFT or codes == {429}
+
+
+def test_whoever_is_refused_is_asked_for_again_where_a_pod_goes(played: Played, pace: str) -> None:
+    refused = {name for name, scene in SCENES.items() if scene.becomes(pace) != TOLD}
+    assert {name for name in refused if len(played.calls[name]) > 1} == refused
 
 
 def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_once(ours: Guarded) -> None:
@@ -51,39 +90,13 @@ def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_
         assert ours.pod(team, "b" if victim == "a" else "a") is not None
 
 
-def test_one_that_is_never_preempted_is_asked_for_rarely_and_stays(ours: Guarded) -> None:
-    with ours.namespace("never") as team:
-        kept = {"quota.scheduling.koordinator.sh/preemptible": "false"}
-        ours.create(team, a_pod("kept", slots=2, priority_class=LOW, node="kwok-0", labels=kept, annotations=HINT))
-        ours.running(team, "kept")
-        ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
-        wait_for("the scheduler is refused", lambda: ours.calls(team), 30)
-        bystander_is_placed(ours, team)
-        assert rate(watched(ours, team)) <= 1
-        assert {call.code for call in ours.calls(team)} == {429}
-        assert "reprieve.dev/soft-eviction" not in labels(ours, team, "kept")
-
-
-def test_one_that_is_almost_complete_is_asked_for_rarely_and_not_marked(ours: Guarded) -> None:
-    with ours.namespace("almost") as team:
-        pod = a_pod("almost", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
-        pod["spec"] |= {"activeDeadlineSeconds": 29}
-        ours.create(team, pod)
-        ours.running(team, "almost")
-        ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
-        wait_for("the scheduler is refused", lambda: ours.calls(team), 30)
-        bystander_is_placed(ours, team)
-        assert rate(watched(ours, team)) <= 1
-        assert {call.code for call in ours.calls(team)} == {429}
-        assert "reprieve.dev/soft-eviction" not in labels(ours, team, "almost")
-
-
 def test_several_victims_of_one_preemptor_are_asked_for_no_oftener(ours: Guarded) -> None:
     with ours.namespace("several") as team:
         ours.create(team, *(a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=LONG) for name in "ab"))
         ours.running(team, "a", "b")
         ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0"))
         victim_in(ours, team)
+        bystander_is_placed(ours, team)
         assert rate(watched(ours, team)) <= 1
         for _ in range(2):
             ours.save(team, victim := victim_in(ours, team))
@@ -140,30 +153,3 @@ def running_of(ours: Guarded, team: str, job: str) -> int:
     """Return how many pods of a Job run."""
     pods = ours.kubectl.get("pods", "-n", team, "-l", f"batch.kubernetes.io/job-name={job}")["items"]
     return sum(pod["status"].get("phase") == "Running" for pod in pods)
-
-
-def bystander_is_placed(ours: Guarded, team: str, name: str = "bystander") -> None:
-    """Others are scheduled as ever, while somebody waits for a victim."""
-    began = time.monotonic()
-    ours.create(team, a_pod(name, node="kwok-1"))
-    ours.running(team, name)
-    assert time.monotonic() - began < 8
-
-
-def watched(ours: Guarded, team: str) -> list[Call]:
-    """Return what the scheduler asks for in the next seconds, and what it asked for before."""
-    time.sleep(WATCHED_SECONDS)  # That nothing more comes shows in time only.
-    return ours.calls(team)
-
-
-def rate(calls: list[Call]) -> float:
-    """Return calls a second since the first, which needs no wait before it, over all that was watched at least."""
-    first: datetime = calls[0].at
-    seconds = max((calls[-1].at - first).total_seconds(), WATCHED_SECONDS)
-    return (len(calls) - 1) / seconds
-
-
-def labels(ours: Guarded, team: str, name: str) -> dict[str, str]:
-    pod = ours.pod(team, name)
-    assert pod is not None
-    return dict(pod["metadata"].get("labels", {}))

@@ -118,11 +118,14 @@ class Extended:
 
 
 @contextmanager
-def extended(name: str, directory: Path, *, nodes: int, extra: tuple[object, ...] = ()) -> Iterator[Extended]:
+def extended(
+    name: str, directory: Path, *, nodes: int, feature_gates: str = "", extra: tuple[object, ...] = ()
+) -> Iterator[Extended]:
     """Make a cluster whose scheduler asks us; `extra` are further flags of the webhooks."""
     config = directory / "scheduler.yaml"
     config.write_text(BARE)
-    with own_cluster(name, "--kwok-nodes", nodes, "--scheduler-config", config) as cluster:
+    gates = ("--feature-gates", feature_gates) if feature_gates else ()
+    with own_cluster(name, "--kwok-nodes", nodes, "--scheduler-config", config, *gates) as cluster:
         programs = _programs(cluster, extra)
         install.install(cluster.kubectl, install.LOCAL, cluster.cluster.port("webhooks"))
         cluster.kubectl.read("apply", "-f", RIGHTS)

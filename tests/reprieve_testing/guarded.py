@@ -12,9 +12,10 @@ from typing import Any
 
 from mainjob import world
 from mainjob.world import Nodes, World
-from realcluster import api, build, install
+from realcluster import api, build, install, lifecycle
 from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS, Programs
+from realcluster.progress import Progress
 from realcluster.state import Cluster
 
 from .cluster import new_cluster, wait_for
@@ -55,6 +56,14 @@ class Guarded:
         patch = {"status": {"capacity": {CPU: str(slots)}, "allocatable": {CPU: str(slots)}}}
         words = ("patch", "node", node, "--subresource=status", "--type=merge", "-p", json.dumps(patch))
         self.kubectl.read(*words)
+
+    def label_node(self, node: str, label: str) -> None:
+        self.kubectl.read("label", "node", node, label)
+
+    def restart_scheduler(self) -> None:
+        """Have the scheduler forget all that it was about."""
+        lifecycle.stop_component(self.cluster, "kube-scheduler", kill=True)
+        lifecycle.start_component(self.cluster, "kube-scheduler", Progress())
 
     def set_policy(self, **data: str) -> None:
         """Change some of the policy's settings."""
@@ -99,17 +108,8 @@ class Guarded:
 
     def calls(self, namespace: str, user: str = SCHEDULER, verb: str = "delete") -> list[Call]:
         """Return the deletions (or, with `create`, evictions) that somebody asked for in a namespace, oldest first."""
-        return [call for call in self._calls(namespace) if call.user == user and call.verb == verb]
-
-    def _calls(self, namespace: str) -> Iterator[Call]:
-        for line in self.cluster.audit_log.read_text().splitlines():
-            entry = json.loads(line)
-            about = entry.get("objectRef", {})
-            is_done = entry["stage"] == "ResponseComplete" and about.get("namespace") == namespace
-            if is_done and about["resource"] == "pods" and about.get("subresource", "eviction") == "eviction":
-                at = datetime.fromisoformat(entry["requestReceivedTimestamp"])
-                code = entry["responseStatus"]["code"]
-                yield Call(at, entry["user"]["username"], entry["verb"], about.get("name", ""), code)
+        found = calls_in(self.cluster, namespace)
+        return [call for call in found if call.user == user and call.verb == verb]
 
     def ask_as_scheduler(self, namespace: str, name: str) -> str:
         """Delete a pod as the scheduler does; return the refusal, empty where it is accepted."""
@@ -144,6 +144,19 @@ class Guarded:
             wait_for("no pods", lambda: not self.kubectl.get("pods", "-n", name)["items"], SECONDS)
 
 
+def calls_in(cluster: Cluster, namespace: str) -> Iterator[Call]:
+    """Return all that was asked for to delete or evict pods of a namespace, oldest first."""
+    # Without the last line: the API server may be writing it.
+    for line in cluster.audit_log.read_text().split("\n")[:-1]:
+        entry = json.loads(line)
+        about = entry.get("objectRef", {})
+        is_done = entry["stage"] == "ResponseComplete" and about.get("namespace") == namespace
+        if is_done and about["resource"] == "pods" and about.get("subresource", "eviction") == "eviction":
+            at = datetime.fromisoformat(entry["requestReceivedTimestamp"])
+            code = entry["responseStatus"]["code"]
+            yield Call(at, entry["user"]["username"], entry["verb"], about.get("name", ""), code)
+
+
 def phase_of(pod: Json) -> str:
     """Return the phase that a pod's state says."""
     text = pod["metadata"].get("annotations", {}).get("reprieve.dev/eviction", "{}")
@@ -175,9 +188,9 @@ def a_priority_class(name: str, value: int, **annotations: str) -> Json:
 
 
 @contextmanager
-def guarded_cluster(name: str, **settings: Json) -> Iterator[Guarded]:
+def guarded_cluster(name: str, *, nodes: int = 2, **settings: Json) -> Iterator[Guarded]:
     """Make a cluster with Reprieve in it for the block."""
-    with new_cluster(name, kwok_nodes=2, **settings) as cluster:
+    with new_cluster(name, kwok_nodes=nodes, **settings) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
         here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
         place = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), Nodes.LOCAL, cluster.audit_log)
