@@ -10,14 +10,13 @@ import pytest
 from reprieve_policy import guarding
 from reprieve_policy.guarding import Door, Ruling
 from reprieve_policy.verdict import Kind, Violation
-from reprieve_testing import manifests
+from reprieve_testing import manifests, storms
 from reprieve_webhooks import questions
 from reprieve_webhooks.guard import memory, nominees, pace, pods
 
 DOCS = manifests.ROOT / "docs"
 TEXT = (DOCS / "guard.md").read_text(encoding="utf-8")
 PAGE = " ".join(TEXT.split())
-STORMS = (manifests.ROOT / "tests" / "cluster" / "test_guard_storms.py").read_text(encoding="utf-8")
 
 TRIES = 11
 """Of a client of Kubernetes that is told a time (client-go, `rest/request.go`: `maxRetries` after the first)."""
@@ -43,10 +42,7 @@ FIGURES: dict[str, tuple[str, object]] = {
     "evictions before that": (r"after the first (\w+)\)", IN_WORDS[questions.BURST_CALLS]),
     "evictions in all": (r"or (\w+) times as many in all", IN_WORDS[pods._SHARES]),
     "budgets that are read": (r"a namespace has more than (\d+)", pods._MOST_BUDGETS),
-    "how long the storms are watched": (
-        r"calls in (\d+) s\b",
-        re.findall(r"^WATCHED_SECONDS = (\d+)\.0$", STORMS, re.MULTILINE)[0],
-    ),
+    "how long the storms are watched": (r"calls in (\d+) s\b", int(storms.WATCHED_SECONDS)),
 }
 
 
