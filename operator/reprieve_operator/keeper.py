@@ -60,6 +60,7 @@ class Keeper:
         self._must_look = False
         self._looked_at = tools.clock.monotonic()
         self._last: Eviction | None = None
+        self._heard: Answer | None = None
         self._has_room = True
         self._begun_at = tools.clock.monotonic()
         self._is_taken_up = False
@@ -151,6 +152,7 @@ class Keeper:
             decision = life.decide(state, replace(seen, is_node_lost=True), plan, settings, now)
         if self._is_put_off(decision, answer):
             return self._workload.proceed(pod, state)
+        self._heard = answer if answer is not None and answer.is_about(state.eviction_id) else None
         if decision.moves or is_leaving:
             pause = await self._follow(pod, decision, begins=begins)
             self._workload.asking.forget_answer(answer)
@@ -250,7 +252,7 @@ class Keeper:
 
     def _written(self, pod: Pod, decision: Decision) -> None:
         self._last, self.phase, self._is_taken_up = decision.eviction, decision.eviction.phase, True
-        self._tools.tally.moved(pod, decision)
+        self._tools.tally.moved(pod, decision, self._heard)
         self._gang.moved(pod, decision.eviction)
 
     def _vanished(self, pod: Pod | None) -> float:

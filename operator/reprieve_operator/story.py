@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from reprieve_policy.contract import Answer, AnswerState
 from reprieve_policy.eviction import Eviction, Ground, Outcome, Phase, Price
 from reprieve_policy.life_table import Move
 from reprieve_policy.verdict import quote
@@ -14,14 +15,27 @@ _FAILED = {
     Outcome.TIMED_OUT: ("CheckpointTimedOut", "the checkpoint was not acknowledged in time"),
     Outcome.REFUSED: ("CheckpointRefused", "the workload answered that it cannot save a checkpoint"),
 }
+_ANSWERED = (Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED, Phase.SAVED, Phase.SETTLED)
+"""What is entered while the workload speaks, or has the last word."""
 _WHY = {
     Ground.NON_PREEMPTIBLE: "it is not preemptible",
     Ground.NEAR_COMPLETION: "its time is almost over",
 }
 
 
-def tell(move: Move, state: Eviction) -> tuple[str, str] | None:
-    """Return the reason and the note of a move that led to `state`; `None` where it has no Event of its own."""
+def tell(move: Move, state: Eviction, answer: Answer | None = None) -> tuple[str, str] | None:
+    """Return the reason and the note of a move that led to `state`; `None` where it has no Event of its own.
+
+    `answer`: what the workload said of it, as far as that is for people.
+    """
+    told = _tell(move, state)
+    # One that says no more than that it knows of no request has not answered, whatever else it says.
+    if told is None or answer is None or answer.state is AnswerState.IDLE or move.to not in _ANSWERED:
+        return told
+    return told[0], told[1] + _words(answer)
+
+
+def _tell(move: Move, state: Eviction) -> tuple[str, str] | None:
     then = "waiting for the rest of its gang" if state.phase is move.to else "deleting the pod"
     if move.outcome in _FAILED:
         reason, what = _FAILED[move.outcome]
@@ -113,6 +127,13 @@ def _why(ground: Ground, state: Eviction) -> str:
 
 def _whose(state: Eviction) -> str:
     return f"the mark of a pod of its gang {quote(state.gang)}" if state.gang else "the mark"
+
+
+def _words(answer: Answer) -> str:
+    """Return the workload's own words: how far it says it is, and its message."""
+    progress = "" if answer.progress is None else f"{answer.progress:.0%}"
+    said = [part for part in (progress, quote(answer.message) if answer.message else "") if part]
+    return f"; it says {', '.join(said)}" if said else ""
 
 
 def _saved(state: Eviction) -> str:

@@ -1,6 +1,7 @@
 """What is told and counted of each move, once it is written."""
 
 from reprieve_policy import life
+from reprieve_policy.contract import Answer
 from reprieve_policy.eviction import Cause, Eviction, Outcome, Phase
 from reprieve_policy.life import Decision
 
@@ -19,8 +20,8 @@ class Tally:
         self._namespaces = namespaces
         self._metrics = metrics
 
-    def moved(self, pod: Pod, decision: Decision) -> None:
-        """Tell and count the moves that led to the decision's state."""
+    def moved(self, pod: Pod, decision: Decision, answer: Answer | None = None) -> None:
+        """Tell and count the moves that led to the decision's state; `answer`: what the workload said then."""
         state = decision.eviction
         counters = {
             Phase.EXTENDED: self._metrics.extensions,
@@ -28,7 +29,7 @@ class Tally:
             Phase.CANCELLED: self._metrics.cancellations,
         }
         for move in decision.moves:
-            told = story.tell(move, state)
+            told = story.tell(move, state, answer)
             # A wait that was over as it began (an operator that comes back late) has no Event of its own.
             is_passing = life.is_waiting(move.to) and move.to is not state.phase
             if told is not None and not is_passing:

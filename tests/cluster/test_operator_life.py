@@ -106,15 +106,20 @@ def test_one_that_answers_but_is_slow_is_extended_once_and_only_once(cluster: Cl
     assert len(cluster.audit(namespace, "slow")) == 5
 
 
+DEFERS = {"state": "defer", "deferSeconds": 6, "progress": 0.25, "message": "in the middle of a step"}
+
+
 @pytest.mark.usefixtures("operator")
 def test_a_workload_may_ask_for_more_time_and_then_save(cluster: ClusterHandle, namespace: str) -> None:
     pod = cluster.create_pod(namespace, "later", annotations=HTTP, finalizers=["example.com/other"])
-    with Workload(address(pod), on_post={"state": "defer", "deferSeconds": 6}) as workload:
+    with Workload(address(pod), on_post=DEFERS) as workload:
         cluster.mark(namespace, "later")
         cluster.wait_phase(namespace, "later", "deferred")
         workload.state = {"state": "saved", "path": "/data/late"}
         ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "later"))
     assert state(ended)["outcome"] == "saved"
+    (note,) = wait_for("Event", lambda: _notes(cluster, namespace, "CheckpointDeferred"))
+    assert note.endswith('; it says 25%, "in the middle of a step"')
 
 
 @pytest.mark.usefixtures("operator")
@@ -252,6 +257,11 @@ def test_a_job_keeps_count_and_checkpoint_for_its_next_pod(cluster: ClusterHandl
     assert entry["count"] == 1
     assert entry["saved"]["path"] == "/data/9"
     assert owner["metadata"]["annotations"]["reprieve.dev/last-checkpoint-at"] == entry["saved"]["at"]
+
+
+def _notes(cluster: ClusterHandle, namespace: str, reason: str) -> list[str]:
+    events = cluster.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
+    return [event["note"] for event in events if event["reason"] == reason]
 
 
 def _deleted(cluster: ClusterHandle, namespace: str, name: str) -> Any:

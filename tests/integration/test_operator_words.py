@@ -15,8 +15,9 @@ from reprieve_operator.pods import Pod
 from reprieve_operator.targets import HttpTarget
 from reprieve_policy import eviction, keys, mark
 from reprieve_policy.checkpoint import FileHint, GrpcHint, HttpHint, SignalHint
+from reprieve_policy.contract import Answer, AnswerState
 from reprieve_policy.eviction import Checkpoint, Device, Eviction, Outcome, Phase, Price, Source
-from reprieve_policy.life_table import TABLE
+from reprieve_policy.life_table import TABLE, Observation
 from reprieve_policy.namespace import NamespacePolicy
 from reprieve_policy.preemption_class import ClassSet
 from reprieve_policy.settings import PolicySettings
@@ -290,6 +291,27 @@ def test_every_move_that_is_told_has_a_reason_of_the_one_table() -> None:
     told += [story.deleting(state), story.completed(state), story.waiting_for(("example.com/x",))]
     assert {reason for reason, _ in told} <= set(REASONS)
     assert all("None" not in note and "Outcome." not in note for _, note in told)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({}, ""),
+        ({"progress": 0.5}, "; it says 50%"),
+        ({"message": "shard 3\nof 4"}, '; it says "shard 3\\nof 4"'),
+        ({"progress": 1, "message": "almost"}, '; it says 100%, "almost"'),
+    ],
+)
+def test_what_a_workload_says_for_people_is_told_with_what_came_of_it(said: dict[str, Any], told: str) -> None:
+    move, state = TABLE[Phase.HINTED][Observation.ANSWERED], an_eviction(phase=Phase.CHECKPOINTING, deadline=NOW)
+    found = story.tell(move, state, Answer(state=AnswerState.SAVING, **said))
+    assert found == ("CheckpointAcknowledged", f"the workload is saving; it has until 12:00:00Z{told}")
+
+
+def test_one_that_knows_of_no_request_has_said_nothing() -> None:
+    move, state = TABLE[Phase.HINTED][Observation.DEADLINE_UNANSWERED], an_eviction(phase=Phase.SETTLED)
+    idle = Answer(state=AnswerState.IDLE, message="ready")
+    assert story.tell(move, state, idle) == story.tell(move, state)
 
 
 def test_a_grace_of_0_is_told_with_its_reason() -> None:
