@@ -63,18 +63,14 @@ def _steps(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[s
     if gang_of is not None and subject.native_group is not None and subject.native_group.min_count is not None:
         yield f"its PodGroup {quote(gang_of.name)} places {subject.native_group.min_count} pods together, or none"
     owner = controller_of(subject.metadata)
-    is_told = plan.requeue is Requeue.AUTO and owners.owner_of(owner) is not None
-    if is_told:
+    if plan.requeue is Requeue.AUTO and owners.owner_of(owner) is not None:
         yield "what its replacement needs to know is written to its controller, or to what that is a part of"
     grace = _grace_seconds(subject, settings)
     yield f"{_END[settings.end_with]}, with {duration.render(grace)} between SIGTERM and SIGKILL"
     if settings.suspend_jobs and owner is not None and owner.kind == "Job":
         back = duration.render(settings.suspended_job_backoff_seconds)
         yield f"where all pods of its Job must go and none has failed to save, that is suspended instead, for {back}"
-    if owner is None:
-        yield "nothing replaces it: it has no controller"
-    else:
-        yield f"{_name(owner)} replaces it; the replacement {_INHERITANCE[is_told]}"
+    yield _succession(subject, plan, settings)
 
 
 def _notice(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[str]:
@@ -93,6 +89,17 @@ def _notice(subject: Subject, plan: Plan, settings: PolicySettings) -> Iterator[
     if plan.max_deferral_seconds:
         times.append(f"up to {duration.render(plan.max_deferral_seconds)} more where it asks for that")
     yield ", ".join(times) + f"; never more than {duration.render(ceiling)} in all"
+
+
+def _succession(subject: Subject, plan: Plan, settings: PolicySettings) -> str:
+    """Return what takes its place."""
+    owner, is_inherited = controller_of(subject.metadata), plan.requeue is Requeue.AUTO
+    if owner is not None:
+        is_told = is_inherited and owners.owner_of(owner) is not None
+        return f"{_name(owner)} replaces it; the replacement {_INHERITANCE[is_told]}"
+    if settings.recreate_bare_pods and is_inherited and not subject.metadata.ownerReferences:
+        return f"where its Namespace lets Reprieve create pods, it is made anew; the replacement {_INHERITANCE[True]}"
+    return "nothing replaces it: it has no controller"
 
 
 def _carry(hint: Hint) -> str:
@@ -118,7 +125,7 @@ def _name(owner: OwnerReference) -> str:
 
 _END: Mapping[str, str] = {
     DELETE: "it is deleted",
-    EVICT: "it is evicted as soon as its PodDisruptionBudget lets it go",
+    EVICT: "it is evicted as soon as its PodDisruptionBudget lets it go, and deleted where that is not in time",
 }
 _INHERITANCE = {
     True: "is told of the preemption and of the checkpoint",

@@ -15,7 +15,12 @@ from reprieve_policy.settings import PolicySettings
 from reprieve_testing.builders import NOW, PodBuilder, a_pod
 
 DELETED = "it is deleted, with 30s between SIGTERM and SIGKILL"
+EVICTED = "it is evicted as soon as its PodDisruptionBudget lets it go, and deleted where that is not in time"
 ALONE = "nothing replaces it: it has no controller"
+ANEW = (
+    "where its Namespace lets Reprieve create pods, it is made anew; "
+    "the replacement is told of the preemption and of the checkpoint"
+)
 
 
 def outlook_of(
@@ -125,9 +130,20 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
             want=(
                 ASKED,
                 "it has 28m, 30m if it answers and is slow, up to 5m more where it asks for that; never more than 30m in all",
-                "it is evicted as soon as its PodDisruptionBudget lets it go, with 5s between SIGTERM and SIGKILL",
+                f"{EVICTED}, with 5s between SIGTERM and SIGKILL",
                 ALONE,
             ),
+        ),
+        Story(pod=HINTED, settings=PolicySettings(recreate_bare_pods=True), want=(ASKED, TIMES, DELETED, ANEW)),
+        Story(
+            pod=HINTED.annotated(keys.REQUEUE, "never"),
+            settings=PolicySettings(recreate_bare_pods=True),
+            want=(ASKED, TIMES, DELETED, ALONE),
+        ),
+        Story(
+            pod=HINTED.owned_by("Sweep", controls=False),
+            settings=PolicySettings(recreate_bare_pods=True),
+            want=(ASKED, TIMES, DELETED, ALONE),
         ),
         Story(
             pod=HINTED,
