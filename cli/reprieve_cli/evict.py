@@ -22,18 +22,14 @@ class Order:
 
     subjects: tuple[str, ...]
     selector: str | None
-    waits: bool
-    timeout_seconds: int | None
+    patience: marking.Patience
     is_dry_run: bool
 
 
 @click.command(short_help="Ask pods to save their work and go.")
 @click.argument("subjects", nargs=-1, metavar="[POD | KIND/NAME]...")
 @click.option("-l", "--selector", help="Label selector of the pods.")
-@click.option("--wait", "waits", is_flag=True, help="Wait until they are gone; status 1 where one is not.")
-@click.option(
-    "--timeout", "timeout_seconds", type=marking.Seconds(), help="Longest wait, like 10m; for ever by default."
-)
+@marking.wait_options
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Have the API server check it, change nothing.")
 @cluster_options()
 def command(target: Target, **options: object) -> None:
@@ -48,8 +44,6 @@ def command(target: Target, **options: object) -> None:
         raise click.UsageError("name pods or give a selector, one of both")
     if target.namespace is None and order.subjects:
         raise click.UsageError("-A goes with a selector only")
-    if order.timeout_seconds is not None and not order.waits:
-        raise click.UsageError("--timeout goes with --wait")
     run(target, partial(_evict, target=target, order=order))
 
 
@@ -63,9 +57,9 @@ async def _evict(api: Api, *, target: Target, order: Order) -> int:
         click.echo("no such pods", err=True)
         return 0
     failures = sum([not await _mark(api, pod, is_dry_run=order.is_dry_run) for pod in pods])
-    if order.is_dry_run or not order.waits:
+    if order.is_dry_run or not order.patience.waits:
         return int(failures > 0)
-    remaining = await marking.wait(api, target.namespace, pods, order.timeout_seconds)
+    remaining = await marking.wait(api, target.namespace, pods, order.patience)
     return int(failures > 0 or remaining > 0)
 
 

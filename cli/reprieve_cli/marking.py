@@ -1,8 +1,10 @@
 """Marks of pods, as commands set them: one is shown as it is set, and what comes of all of them for who waits."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import click
 
@@ -24,6 +26,13 @@ Mark = Mapping[str, Mapping[str, str]]
 """Labels and annotations to set."""
 
 
+class Patience(NamedTuple):
+    """Whether what comes of the marks is waited for, and for how long; `None`: for ever."""
+
+    waits: bool
+    seconds: int | None
+
+
 class Seconds(click.ParamType[int]):
     """A duration as the annotations have it: `90s`, `10m`."""
 
@@ -35,6 +44,18 @@ class Seconds(click.ParamType[int]):
         if not seconds:
             self.fail(duration.EXPECTED if seconds is None else duration.TOO_SHORT, param, ctx)
         return seconds
+
+
+def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say whether it waits; it gets them as `patience`."""
+
+    @click.option("--wait", is_flag=True, help="Wait until they are gone; status 1 where one is not.")
+    @click.option("--timeout", type=Seconds(), help="Wait so long at most, like 10m; it implies --wait.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, wait: bool, timeout: int | None, **kwargs: Any) -> Any:
+        return command(*args, patience=Patience(wait or timeout is not None, timeout), **kwargs)
+
+    return wrapped
 
 
 async def set_mark(api: Api, pod: PartialObject, mark: Mark, name: str, *, is_dry_run: bool) -> bool:
@@ -63,12 +84,12 @@ def _gang_of(pod: PartialObject) -> str:
     return f', and of all of its gang "{disruption.identity_of(found)}"'
 
 
-async def wait(api: Api, namespace: str | None, pods: Sequence[PartialObject], timeout_seconds: int | None) -> int:
+async def wait(api: Api, namespace: str | None, pods: Sequence[PartialObject], patience: Patience) -> int:
     """Show what happens to the pods until nothing more does; return how many of them stay."""
     waiting = {pod.metadata.uid or "" for pod in pods}
     stayed = 0
     try:
-        async with asyncio.timeout(timeout_seconds):
+        async with asyncio.timeout(patience.seconds):
             async for victim in victims.follow(api, namespace):
                 if victim.uid not in waiting:
                     continue

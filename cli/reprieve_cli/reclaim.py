@@ -52,8 +52,7 @@ class Order:
     """What is asked for."""
 
     closes: bool
-    waits: bool
-    timeout_seconds: int | None
+    patience: marking.Patience
     is_dry_run: bool
     is_confirmed: bool
 
@@ -65,10 +64,7 @@ class _Refused(Exception):  # noqa: N818 - it reads as what it is
 @click.command(short_help="Begin to give a lent node back.")
 @click.argument("node")
 @click.option("--close", "closes", is_flag=True, help="Taint the node too, so that only its home's pods come back.")
-@click.option("--wait", "waits", is_flag=True, help="Wait until they are gone; status 1 where one is not.")
-@click.option(
-    "--timeout", "timeout_seconds", type=marking.Seconds(), help="Longest wait, like 10m; for ever by default."
-)
+@marking.wait_options
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Show it, have the API server check it, change nothing.")
 @click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Do not ask.")
 @whole_cluster_options
@@ -84,8 +80,6 @@ def command(target: Target, *, node: str, **options: object) -> None:
     keep out whom it is for.
     """
     order = Order(**options)  # type: ignore[arg-type]  # click fills it by these names
-    if order.timeout_seconds is not None and not order.waits:
-        raise click.UsageError("--timeout goes with --wait")
     if not (order.is_confirmed or order.is_dry_run or sys.stdin.isatty()):
         raise click.UsageError("nobody can be asked here: give --yes, or --dry-run to see what would happen")
     run(target, partial(_reclaim, name=node.removeprefix("node/"), order=order))
@@ -166,9 +160,9 @@ async def _mark_all(api: Api, going: Sequence[Row], order: Order, now: datetime)
     for pod in pods:
         name = f"pod/{pod.metadata.name} in namespace {pod.metadata.namespace}"
         failures += not await marking.set_mark(api, pod, _mark(now), name, is_dry_run=order.is_dry_run)
-    if order.is_dry_run or not order.waits or not pods:
+    if order.is_dry_run or not order.patience.waits or not pods:
         return int(failures > 0)
-    return int(failures + await marking.wait(api, None, pods, order.timeout_seconds) > 0)
+    return int(failures + await marking.wait(api, None, pods, order.patience) > 0)
 
 
 def _mark(now: datetime) -> Mapping[str, Mapping[str, str]]:

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_a_person_evicts_a_pod_and_sees_it_saved_and_gone(cluster: ClusterHandle
     pod = cluster.create_pod(namespace, "train", annotations=HTTP)
     with Workload(str(pod["status"]["podIP"])) as workload:
         workload.on_post = {"state": "saved", "step": 7}
-        done = cluster.reprieve("evict", "train", "-n", namespace, "--wait", "--timeout", "1m")
+        done = cluster.reprieve("evict", "train", "-n", namespace, "--wait")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "pod/train soft eviction requested"
     assert done.stdout.splitlines()[-1].endswith(f"{namespace}/train  gone  saved at step 7")
@@ -52,28 +53,8 @@ def test_a_person_evicts_a_pod_and_sees_it_saved_and_gone(cluster: ClusterHandle
 
 @pytest.mark.usefixtures("operator")
 def test_all_pods_of_a_workload_go_and_no_others(cluster: ClusterHandle, namespace: str) -> None:
-    workload = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {"name": "two", "namespace": namespace},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["two"]}]},
-            "template": {
-                "metadata": {"labels": {"app": "two"}},
-                "spec": {"containers": [{"name": "main", "image": "none"}], "tolerations": [{"operator": "Exists"}]},
-            },
-        },
-    }
-    cluster.kubectl.apply(workload)
+    pods = two_pods_of(cluster, namespace, "ReplicaSet")
     cluster.create_pod(namespace, "other", labels={"app": "three"})
-    pods = wait_for(
-        "two pods",
-        lambda: len(found := cluster.kubectl.get("pods", "-n", namespace, "-l", "app=two")["items"]) == 2 and found,
-    )
-    done = cluster.reprieve("evict", "replicaset/two", "-n", namespace, "--dry-run")
-    wanted = sorted(f"pod/{pod['metadata']['name']} soft eviction requested (dry run)" for pod in pods)
-    assert sorted(done.stdout.splitlines()) == wanted
     done = cluster.reprieve("evict", "rs/two", "-n", namespace)
     assert done.returncode == 2
     assert "not a pod's name, nor one of pod/NAME, job/NAME" in done.stderr
@@ -82,6 +63,48 @@ def test_all_pods_of_a_workload_go_and_no_others(cluster: ClusterHandle, namespa
     for pod in pods:
         cluster.wait_gone(namespace, pod["metadata"]["name"])
     assert cluster.pod(namespace, "other") is not None
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "Deployment"])
+def test_a_workload_of_any_kind_is_named_with_its_name(cluster: ClusterHandle, namespace: str, kind: str) -> None:
+    pods = two_pods_of(cluster, namespace, kind)
+    cluster.create_pod(namespace, "other", labels={"app": "three"})
+    done = cluster.reprieve("evict", f"{kind.lower()}/two", "-n", namespace, "--dry-run")
+    wanted = sorted(f"pod/{pod['metadata']['name']} soft eviction requested (dry run)" for pod in pods)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, wanted)
+
+
+def two_pods_of(cluster: ClusterHandle, namespace: str, kind: str) -> list[Any]:
+    """Make a workload `two`, whose pods have the label `app: two`, and return them."""
+    spec = {
+        "replicas": 2,
+        "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["two"]}]},
+        "template": {
+            "metadata": {"labels": {"app": "two"}},
+            "spec": {"containers": [{"name": "main", "image": "none"}], "tolerations": [{"operator": "Exists"}]},
+        },
+        **({"serviceName": "two", "podManagementPolicy": "Parallel"} if kind == "StatefulSet" else {}),
+    }
+    metadata = {"name": "two", "namespace": namespace}
+    cluster.kubectl.apply({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
+
+    def found() -> Any:
+        return cluster.kubectl.get("pods", "-n", namespace, "-l", "app=two")["items"]
+
+    return list(wait_for("two pods", lambda: len(pods := found()) == 2 and pods))
+
+
+def test_a_selector_finds_pods_of_all_namespaces_where_that_is_said(cluster: ClusterHandle, namespace: str) -> None:
+    with cluster.namespace("cli") as other:
+        for place in (namespace, other):
+            cluster.create_pod(place, f"of-{place}", labels={"app": namespace})
+        cluster.create_pod(other, "another")
+        done = cluster.reprieve("evict", "-A", "-l", f"app={namespace}", "--dry-run")
+    wanted = {f"pod/of-{place} soft eviction requested (dry run)" for place in (namespace, other)}
+    assert (done.returncode, set(done.stdout.splitlines())) == (0, wanted)
+    done = cluster.reprieve("evict", f"of-{namespace}", "-A")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "-A goes with a selector only" in done.stderr
 
 
 @pytest.mark.usefixtures("operator")
@@ -115,12 +138,13 @@ def test_all_pods_of_a_job_go_and_no_others(cluster: ClusterHandle, namespace: s
 
 
 @pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize("words", [("--timeout", "2s"), ("--timeout", "2s", "--wait")])
 def test_who_waits_no_longer_than_so_long_is_told_how_many_are_still_there(
-    cluster: ClusterHandle, namespace: str
+    cluster: ClusterHandle, namespace: str, words: tuple[str, ...]
 ) -> None:
     pod = cluster.create_pod(namespace, "slow", annotations=HTTP)
     with Workload(str(pod["status"]["podIP"])):
-        done = cluster.reprieve("evict", "slow", "-n", namespace, "--wait", "--timeout", "2s")
+        done = cluster.reprieve("evict", "slow", "-n", namespace, *words)
         assert (done.returncode, done.stderr) == (1, "reprieve: 1 of 1 are still there\n")
         assert done.stdout.splitlines()[0] == "pod/slow soft eviction requested"
         # It stops waiting, and nothing else.
