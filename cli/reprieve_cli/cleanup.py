@@ -2,7 +2,7 @@
 
 Marks and states of victims, our finalizer, gang gates, and what is kept on owners; Jobs that we suspended run again. What a pod says of itself (its
 class, its checkpoint annotations) is its author's, a mark that somebody else has set in Koordinator's dialect is theirs, and what a replacement was told
-on its way is its own: all of that stays.
+on its way is its own: all of that stays. Bare pods that wait to be made anew are somebody's work: they are named, and nothing of theirs is removed.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -21,6 +21,7 @@ from reprieve_runtime.lease import Lease
 from reprieve_runtime.paths import object_path
 
 from .connection import CANNOT, Target, cluster_options, describe, run
+from .finding import printable
 
 _NOT_FOUND = 404
 _LABELS = (keys.SOFT_EVICTION, keys.GANG_GATE_LABEL)
@@ -32,6 +33,13 @@ _SKEW = timedelta(seconds=30)
 """What this machine's clock may be off by from the operator's."""
 
 Patch = dict[str, Any]
+
+
+class _Home(NamedTuple):
+    """Where the operator runs, and its Lease there."""
+
+    namespace: str
+    lease: str
 
 
 class _Trace(NamedTuple):
@@ -53,11 +61,12 @@ def command(target: Target, *, is_dry_run: bool, force: bool, operator_namespace
     """Remove marks, states, finalizers, gang gates, ledgers and times that Reprieve has left on pods and their owners.
 
     Stop the operator first, and remove the webhook configurations and policies afterwards (kubectl delete -k). A victim
-    whose state is removed stays as it is. Needs the rights to update pods and their owners, and "cancel" and "report" on
-    softevictions.reprieve.dev.
+    whose state is removed stays as it is. Pods that are still to be made anew are named: they are kept where the operator
+    runs, and go with that namespace. Needs the rights to update pods and their owners, to list that namespace's
+    controllerrevisions, and "cancel" and "report" on softevictions.reprieve.dev.
     """
-    path = object_path("leases", operator_namespace, lease)
-    run(target, partial(_clean, target=target, lease=path, is_dry_run=is_dry_run, force=force))
+    home = _Home(operator_namespace, lease)
+    run(target, partial(_clean, target=target, home=home, is_dry_run=is_dry_run, force=force))
 
 
 def build_pod_patch(metadata: ObjectMeta) -> Patch | None:
@@ -98,8 +107,8 @@ def _without(metadata: ObjectMeta, labels: Iterable[str], annotations: Iterable[
     return {part: entries for part, entries in found.items() if entries}
 
 
-async def _clean(api: Api, *, target: Target, lease: str, is_dry_run: bool, force: bool) -> int:
-    holder = await _holder(api, lease)
+async def _clean(api: Api, *, target: Target, home: _Home, is_dry_run: bool, force: bool) -> int:
+    holder = await _holder(api, object_path("leases", *home))
     if holder and not force:
         click.echo(
             f"reprieve: the operator is running ({holder} holds its lease) and would go on: "
@@ -112,7 +121,17 @@ async def _clean(api: Api, *, target: Target, lease: str, is_dry_run: bool, forc
     with Console(stderr=True).status("looking at pods and their owners"):
         async for trace in _traces(api, target.namespace):
             failures += not await _remove(api, trace, is_dry_run=is_dry_run)
+    await _tell_waiting(api, home.namespace, target.namespace)
     return int(failures > 0)
+
+
+async def _tell_waiting(api: Api, home: str, namespace: str | None) -> None:
+    """Name the bare pods that are to be made anew: without this, their manifests would go with the operator's namespace unseen."""
+    selector = keys.BARE_POD if namespace is None else f"{keys.BARE_POD}={namespace}"
+    async for kept in _all(api, object_path("controllerrevisions", home), labelSelector=selector):
+        whose = f"{labels_of(kept)[keys.BARE_POD]}/pod/{annotations_of(kept).get(keys.BARE_POD, '')}"
+        where = f"controllerrevision/{kept.name} in namespace {home}"
+        click.echo(printable(f"{whose} waits to be made anew: its manifest is only in {where}"), err=True)
 
 
 async def _holder(api: Api, lease: str) -> str:
@@ -143,10 +162,10 @@ async def _traces(api: Api, namespace: str | None) -> AsyncIterator[_Trace]:
                 yield _trace(owner.resource, kind, found, patch)
 
 
-async def _all(api: Api, path: str) -> AsyncIterator[ObjectMeta]:
+async def _all(api: Api, path: str, **params: str) -> AsyncIterator[ObjectMeta]:
     """Yield the metadata of a collection; nothing of a kind that the cluster does not have."""
     try:
-        async for page, _ in api.pages(path, PartialObject, metadata_only=True):
+        async for page, _ in api.pages(path, PartialObject, params=params, metadata_only=True):
             for found in page:
                 yield found.metadata
     except ApiError as error:

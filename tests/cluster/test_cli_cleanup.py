@@ -101,6 +101,34 @@ def test_a_job_that_was_suspended_runs_again(cluster: ClusterHandle, namespace: 
     assert "reprieve.dev/suspended" not in resumed["metadata"].get("labels", {})
 
 
+def test_a_pod_that_waits_to_be_made_anew_is_named_and_kept(cluster: ClusterHandle, namespace: str) -> None:
+    name = f"bare-pod-uid-of-train-{namespace}"
+    kept = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": name,
+            "namespace": "reprieve-system",
+            "labels": {"reprieve.dev/bare-pod": namespace},
+            "annotations": {"reprieve.dev/bare-pod": "train"},
+        },
+        "revision": 1,
+        "data": {"pod": {}},
+    }
+    cluster.kubectl.apply(kept)
+    where = ("controllerrevision", name, "-n", "reprieve-system")
+    place = f"controllerrevision/{name} in namespace reprieve-system"
+    told = f"{namespace}/pod/train waits to be made anew: its manifest is only in {place}\n"
+    try:
+        done = cluster.reprieve("cleanup", "-n", namespace, "--force")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", told)
+        assert told in cluster.reprieve("cleanup", "--dry-run", "--force").stderr
+        assert cluster.reprieve("cleanup", "-n", "default", "--force").stderr == ""
+        assert cluster.kubectl.find(*where) is not None
+    finally:
+        cluster.kubectl.read("delete", *where)
+
+
 def test_nothing_is_taken_from_a_running_operator(cluster: ClusterHandle, namespace: str) -> None:
     cluster.set_policy()
     operator = cluster.start_operator()
