@@ -137,6 +137,32 @@ def test_the_annotation_carrier_needs_no_network(cluster: ClusterHandle, namespa
     assert state(ended)["checkpoint"]["path"] == "/data/7"
 
 
+NOT_ITS_OWN = {
+    "cloud metadata's": ("169.254.169.254", "the pod's address is not a unicast address of its own"),
+    "its node's": ("10.99.0.1", "the pod's address is its node's"),
+}
+
+
+@pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize(("address", "why"), NOT_ITS_OWN.values(), ids=NOT_ITS_OWN)
+def test_a_victim_with_another_ones_address_is_never_called_and_ends_at_its_deadline(
+    cluster: ClusterHandle, namespace: str, address: str, why: str
+) -> None:
+    cluster.create_pod(namespace, "odd", annotations=HTTP, finalizers=["example.com/other"])
+    host = "10.99.0.1"
+    addresses = {"podIP": address, "podIPs": [{"ip": address}], "hostIP": host, "hostIPs": [{"ip": host}]}
+    patch = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": addresses}))
+    cluster.kubectl.read("patch", "pod", "odd", "-n", namespace, *patch)
+    cluster.mark(namespace, "odd")
+    hinted = cluster.wait_phase(namespace, "odd", "hinted")
+    assert json.loads(hinted["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])["attempt"] == 1
+    ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "odd"))
+    assert ended["status"]["podIP"] == address
+    assert state(ended)["outcome"] == "unresponsive"
+    told = f"{why}, so the hint is in annotation reprieve.dev/checkpoint-request instead"
+    assert wait_for("Event", lambda: _notes(cluster, namespace, "CheckpointHintByAnnotation")) == [told]
+
+
 @pytest.mark.usefixtures("operator")
 def test_taking_the_label_away_cancels_and_leaves_no_mark(cluster: ClusterHandle, namespace: str) -> None:
     pod = cluster.create_pod(namespace, "spared", annotations=HTTP)
