@@ -76,6 +76,12 @@ CASES = {
             "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {59}, unacknowledged, before its deadline {60}"
         ],
     ),
+    "one that never answers has the time that it asked for, whatever was written down": Case(
+        good(victims=victim(least=timedelta(seconds=61)), said=[], writes=[TOLD, write(60.5, "delete")]),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {60.5}, unacknowledged, less than 61 s after its mark"
+        ],
+    ),
     "what it says after the DELETE comes too late": Case(
         good(said=[replace(SAVED, at=after(21))]),
         [

@@ -27,6 +27,9 @@ When = Literal["before", "after"]
 HELD = "example.com/held"
 """A finalizer of somebody else's: what was deleted by others can still be written to."""
 
+_IMPRECISION = 2
+"""Seconds. An operator whose clock was stepped goes by the API server's `Date`, which has whole ones: it may be one behind."""
+
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
@@ -88,6 +91,7 @@ class Actor:
             pod=pod,
             marked_at=self.marked_at,
             has_notice=self.has_hint,
+            least=timedelta(seconds=self.seconds - _IMPRECISION),
             longest=timedelta(seconds=longest),
             must_be_deleted=self.event.is_preemptible and self.event.act in (None, Act.INSIST),
             ended_at=self.ended_at,

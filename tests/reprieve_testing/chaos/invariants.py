@@ -27,6 +27,8 @@ class Victim:
     marked_at: datetime
     has_notice: bool = True
     """False where it declares no checkpoint, has not started, or has no room for a state."""
+    least: timedelta = timedelta()
+    """From mark to DELETE, at least, where it says nothing that ends the wait, whatever deadline was written down."""
     longest: timedelta
     """From mark to DELETE, at most, while an operator leads."""
     must_be_deleted: bool = True
@@ -55,7 +57,10 @@ class History:
 
 
 def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[str]:
-    """A victim with notice is deleted after it said that it is done, or when the last deadline it was given has come."""
+    """A victim with notice is deleted after it said that it is done, or when the last deadline it was given has come.
+
+    The deadline is the operator's own word, so the time that the victim asked for is checked as well.
+    """
     done, told = _first_done(history.said), _by_uid(history.hints)
     writes = _by_uid(history.writes)
     for victim in history.victims:
@@ -70,6 +75,9 @@ def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[s
                 yield f"{victim.pod}: deleted at {write.at} without notice"
             elif write.at < deadline:
                 yield f"{victim.pod}: deleted at {write.at}, unacknowledged, before its deadline {deadline}"
+            elif write.at < victim.marked_at + victim.least:
+                asked = victim.least.total_seconds()
+                yield f"{victim.pod}: deleted at {write.at}, unacknowledged, less than {asked:g} s after its mark"
 
 
 def one_delete_each(history: History) -> Iterator[str]:
