@@ -137,8 +137,9 @@ def crash(director: Director, stage: Stage, prepare: Callable[[], Program], say:
     return crash
 
 
-async def test_killed_at_every_write_it_resumes_exactly(crash: Crash) -> None:
+async def test_killed_at_every_write_it_resumes_exactly(crash: Crash, say: Callable[[str], None]) -> None:
     await crash({**roles_at(edges.written_edges()), **lost_roles()}, AT_ONCE["delete"])
+    say(f"each edge of the table but {', '.join(map(str, edges.left_edges()))}")
 
 
 async def test_killed_around_each_eviction_it_evicts_each_once(

@@ -302,6 +302,19 @@ def test_only_edges_of_the_table_are_excused():
     assert set(edges.lost_edges()) - set(edges.NO_WRITE) == set()
 
 
+def test_all_edges_are_killed_at_but_those_at_which_nothing_was_written_before():
+    before = [Edge(Phase.REQUESTED, Observation.MARK_REMOVED), Edge(Phase.REQUESTED, Observation.OBJECT_GONE)]
+    assert edges.left_edges() == before
+
+
+def test_one_that_disappears_from_its_gang_says_nothing_before_the_others_are_reached():
+    actor = actors.lost_at(Edge(Phase.SAVED, Observation.OBJECT_GONE), "v")
+    assert actor.partner is not None
+    assert actor.answer is None
+    actor.partner.enter(HINTED)
+    assert actor.answer == edges.SAVED
+
+
 @pytest.mark.parametrize("edge", edges.lost_edges(), ids=str)
 def test_one_that_disappears_loses_its_operator_at_the_write_that_says_where_it_was(edge: Edge):
     def call(phase: Phase) -> Call:

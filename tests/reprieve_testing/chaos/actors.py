@@ -5,7 +5,7 @@ is written down.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
@@ -72,6 +72,8 @@ class Actor:
     walltime: int | None = None
     partner: "Actor | None" = None
     """A pod of the same gang, reached when this one is marked."""
+    waits_for_partner: bool = False
+    """It says nothing before that one was reached: whether it is, is then not chance."""
     scene: Phase = Phase.REQUESTED
     """Once it is there, what follows happens."""
     event: Event = field(default_factory=Event)
@@ -101,6 +103,12 @@ class Actor:
     def is_preempted(self) -> bool:
         """True where a scheduler marks it."""
         return self.walltime is not None or not self.event.is_preemptible
+
+    @property
+    def answer(self) -> Json:
+        """What it says by now; `None`: nothing."""
+        is_early = self.waits_for_partner and self.partner is not None and self.partner.phase is Phase.REQUESTED
+        return None if is_early else self.says
 
     def enter(self, state: Eviction) -> Act | None:
         """Take in what the operator has written; return what somebody does now."""
@@ -133,7 +141,7 @@ def actor_of(edge: Edge, point: Point, when: When, name: str) -> Actor:
         says=way.says,
         seconds=edges.seconds_of(edge),
         has_hint=event.has_hint,
-        has_owner=point is LEDGER,
+        has_owner=point in (LEDGER, LETTING_GO),
         walltime=edges.walltime_of(edge),
         partner=partner_of(name, event) if way.is_in_gang else None,
         scene=edge.phase,
@@ -161,7 +169,7 @@ def crowd(prefix: str, count: int) -> list[Actor]:
 def lost_at(edge: Edge, name: str) -> Actor:
     """Return the victim whose object is gone at once when its phase is written, and its operator before it can see that."""
     in_phase = Point(str(edge), lambda _, call: (state := state_in(call)) is not None and state.phase is edge.phase)
-    return actor_of(edge, in_phase, "after", name)
+    return replace(actor_of(edge, in_phase, "after", name), waits_for_partner=True)
 
 
 def point_of(edge: Edge) -> Point:
@@ -226,7 +234,7 @@ class Workloads:
             return self._hear(actor, await request.json(), request)
         if actor.has_heard is None:
             return web.json_response({"state": "idle"})
-        return web.Response(status=503) if actor.says is None else self._say(actor)
+        return web.Response(status=503) if actor.answer is None else self._say(actor)
 
     def _hear(self, actor: Actor, document: Json, request: web.BaseRequest) -> web.StreamResponse:
         actor.has_heard = document["id"]
@@ -239,7 +247,7 @@ class Workloads:
                 deadline=moment(document["deadline"]),
             )
         )
-        if actor.says is not None:
+        if actor.answer is not None:
             return self._say(actor)
         if request.transport is not None:
             request.transport.abort()  # It has heard, and ends before it can say so.

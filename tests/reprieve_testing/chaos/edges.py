@@ -123,17 +123,25 @@ _NO_OBJECT = (
     "at them. What the replacement of one that was ended needs was stored before: on the owner, or as a bare pod's record"
 )
 _KILLED_ALL_THE_SAME = "; killed all the same, with the object gone before the operator can see it"
-_LOST_PHASES = (Phase.REPRIEVED, Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED)
+_LOST_PHASES = (
+    Phase.REPRIEVED,
+    Phase.HINTED,
+    Phase.CHECKPOINTING,
+    Phase.EXTENDED,
+    Phase.DEFERRED,
+    Phase.SETTLED,
+    Phase.SAVED,
+)
+_AS_OUR_HOLD_ENDS = (Edge(Phase.TERMINATING, Observation.OBJECT_GONE), Edge(Phase.GONE, Observation.REPLACED))
+"""Just after that, and of a pod with an owner: it disappears while the operator cannot see it."""
+_KILLED_AS_OUR_HOLD_ENDS = "; a kill just after the end of our hold is one at it"
 NO_WRITE: Mapping[Edge, str] = {
     **{Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT + _KILLED_ALL_THE_SAME for phase in _LOST_PHASES},
     Edge(Phase.REQUESTED, Observation.OBJECT_GONE): f"nothing of ours was ever on it; {_NO_OBJECT}",
-    # Not scripted: whether the others of its gang had been reached before it vanished, and so whether they go, is chance.
-    Edge(Phase.SETTLED, Observation.OBJECT_GONE): _NO_OBJECT,
-    Edge(Phase.SAVED, Observation.OBJECT_GONE): _NO_OBJECT,
-    Edge(
-        Phase.TERMINATING, Observation.OBJECT_GONE
-    ): f"{_NO_OBJECT}; a kill just after the end of our hold is one at it",
-    Edge(Phase.GONE, Observation.REPLACED): f"walked in the same step as the edge that led to gone: {_NO_OBJECT}",
+    Edge(Phase.TERMINATING, Observation.OBJECT_GONE): _NO_OBJECT + _KILLED_AS_OUR_HOLD_ENDS,
+    Edge(Phase.GONE, Observation.REPLACED): (
+        f"walked in the same step as the edge that led to gone: {_NO_OBJECT}{_KILLED_AS_OUR_HOLD_ENDS}"
+    ),
     Edge(Phase.REQUESTED, Observation.MARK_REMOVED): (
         "a pod that lost its mark before its first state was written is no victim: whoever looks at it, before a kill or after, "
         "finds neither a mark nor a state, and leaves it. Only one that goes with a gang has something written, and that at most "
@@ -165,6 +173,12 @@ def written_edges() -> list[Edge]:
 def lost_edges() -> list[Edge]:
     """Return the edges on which an object disappears, and the operator with it, before it can see that."""
     return [Edge(phase, Observation.OBJECT_GONE) for phase in _LOST_PHASES]
+
+
+def left_edges() -> list[Edge]:
+    """Return the edges at which nobody is killed: there is nothing yet to be cut in two, or lost."""
+    tried = {*written_edges(), *lost_edges(), *_AS_OUR_HOLD_ENDS}
+    return [edge for edge in all_edges() if edge not in tried]
 
 
 def ending_edges() -> list[Edge]:
