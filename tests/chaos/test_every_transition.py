@@ -138,6 +138,11 @@ def crash(director: Director, stage: Stage, prepare: Callable[[], Program], say:
 
 
 async def test_killed_at_every_write_it_resumes_exactly(crash: Crash, say: Callable[[str], None]) -> None:
+    """Of the time that a victim takes, this says little: killed so often, most of it counts as time in which nobody could act.
+
+    What fails here is one with which nothing happens for long. That each ends within its bound is shown in the other files,
+    with one outage or none.
+    """
     await crash({**roles_at(edges.written_edges()), **lost_roles()}, AT_ONCE["delete"])
     say(f"each edge of the table but {', '.join(map(str, edges.left_edges()))}")
 

@@ -15,7 +15,7 @@ from reprieve_testing.cluster import ClusterHandle
 
 pytestmark = pytest.mark.cluster
 
-MASS_SECONDS = 120
+MASS_SECONDS = 60
 """For 500 lives, some two thousand writes, on two cores that simulate their workloads and nodes as well."""
 
 
