@@ -17,6 +17,8 @@ pytestmark = pytest.mark.cluster
 
 MASS_SECONDS = 60
 """For 500 lives, some two thousand writes, on two cores that simulate their workloads and nodes as well."""
+SOON_SECONDS = 5.0
+"""To set five hundred marks: 1.4 where two cores have nothing else to do."""
 
 
 async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
@@ -61,4 +63,5 @@ async def test_five_hundred_marked_in_one_second(
             actor.wind_up()
     await director.wait_over()
     say(f"500 victims: marked in {took:.1f} s, all gone after {time.monotonic() - began:.1f} s")
+    assert took < SOON_SECONDS
     await director.check()
