@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT
 from reprieve_testing.chaos.stage import Stage, until
 from reprieve_testing.chaos.villains import BEHAVIOURS, REDIRECTS, Villains
+from reprieve_testing.cluster import Program
 
 pytestmark = pytest.mark.cluster
 
@@ -24,13 +26,24 @@ HARMFUL = {keys.MAX_DEFERRAL: "3s", "example.com/pad": "x" * 200_000}
 
 HARM_SECONDS = 90
 """On top, for a machine that also produces what harms: gibibytes, for one. Bystanders have less."""
+MOST_MIB = 200
+"""Of the operator's memory: one of the answers alone, read to its end, would take five times as much."""
 
 
 def bystanders() -> list[Actor]:
     return [Actor(f"bystander-{index}", says=SAVED, seconds=SHORT, slack_seconds=60) for index in range(BYSTANDERS)]
 
 
-async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else(director: Director) -> None:
+def most_mib(program: Program) -> float:
+    """Return the most memory that a program has ever held."""
+    status = Path(f"/proc/{program.process.pid}/status").read_text()
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    return int(fields["VmHWM"].split()[0]) / 1024
+
+
+async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else_and_fill_no_memory(
+    director: Director, say: Callable[[str], None]
+) -> None:
     operator = await director.start_leader(poll_interval_seconds=2)
     async with Villains() as villains:
         hostile = [
@@ -48,6 +61,9 @@ async def test_answers_that_do_harm_keep_nobody_longer_than_anybody_else(directo
         await director.mark()
         await director.wait_over()
     assert villains.reached == 0, "a redirect was followed"
+    held = most_mib(operator)
+    say(f"the operator held {held:.0f} MiB at most")
+    assert held < MOST_MIB
     await director.check()
     assert operator.process.poll() is None
 
