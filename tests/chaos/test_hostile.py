@@ -97,6 +97,7 @@ async def test_a_pod_that_marks_itself_again_after_it_was_spared_is_given_notice
     hints = director.workloads.hints
     assert [hint.attempt for hint in hints] == [1, 1]
     assert len({hint.eviction_id for hint in hints}) == 2
+    assert director.workloads.called_off == [hints[0].eviction_id]
 
 
 @contextlib.asynccontextmanager

@@ -28,6 +28,12 @@ async def told(director: Director, *actors: Actor) -> None:
         await until(f"{actor.name} saves", lambda actor=actor: is_in(actor, Phase.CHECKPOINTING), 30)
 
 
+async def spared(director: Director, actor: Actor) -> None:
+    """Return once an actor is nobody's victim, and its workload was told."""
+    await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
+    await until("it is told so", lambda: director.workloads.is_called_off(actor), 30)
+
+
 def disruption(pod: Json) -> list[str]:
     return [found["status"] for found in pod["status"]["conditions"] if found["type"] == "DisruptionTarget"]
 
@@ -41,7 +47,7 @@ async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(director:
     actor.ended_at = utc_now()
     async with director.outage():
         director.start(identity="same")
-    await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
+    await spared(director, actor)
     pod = (await stage.pods())[actor.name]
     assert "deletionTimestamp" not in pod["metadata"]
     await director.check()
@@ -57,7 +63,7 @@ async def test_a_disruption_that_a_scheduler_announced_is_taken_back_with_the_ma
     await stage.patch(actor.name, {"status": {"conditions": [*conditions, PREEMPTED]}}, "status")
     actor.ended_at = utc_now()
     await stage.unmark(actor.name)
-    await until("it is spared", lambda: is_in(actor, Phase.CANCELLED), 30)
+    await spared(director, actor)
     assert disruption((await stage.pods())[actor.name]) == ["False"]
     await director.check()
 

@@ -213,6 +213,8 @@ class Workloads:
     def __init__(self) -> None:
         self.hints: list[Hint] = []
         self.said: list[Said] = []
+        self.called_off: list[str] = []
+        """Ids of requests that were taken back."""
         self.actors: dict[str, Actor] = {}
         self._runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=0.1)
 
@@ -228,10 +230,17 @@ class Workloads:
         """Return the annotation of a pod of this name."""
         return f"http://:{self._runner.addresses[0][1]}/{name}"
 
+    async def is_called_off(self, actor: Actor) -> bool:
+        """True where an actor was told that it may stay after all."""
+        return actor.has_heard in self.called_off
+
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         actor = self.actors[request.path.removeprefix("/")]
         if request.method == "POST":
             return self._hear(actor, await request.json(), request)
+        if request.method == "DELETE":
+            self.called_off.append((await request.json())["id"])
+            return web.Response(status=204)
         if actor.has_heard is None:
             return web.json_response({"state": "idle"})
         return web.Response(status=503) if actor.answer is None else self._say(actor)
