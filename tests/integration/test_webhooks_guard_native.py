@@ -45,6 +45,16 @@ async def test_on_a_node_to_which_nobody_is_nominated_its_scheduler_is_known_to_
     assert "uid-of-high" in json.dumps(here.stub.patches)
 
 
+async def test_one_whose_mark_nobody_takes_up_is_not_said_to_be_gone_for_ever(here: Scene) -> None:
+    seconds = 0.0
+    here.guard._memory._monotonic = lambda: seconds
+    await here.delete_and_nominate(grouped(a_victim()))
+    asked = grouped(a_fellow("mate", labels=MARKED))
+    assert (await here.delete(asked))["status"]["reason"] == "NotFound"
+    seconds += 60
+    assert (await here.delete(asked))["allowed"] is True
+
+
 async def test_of_one_that_nobody_may_preempt_it_is_told_when_to_come_back(here: Scene) -> None:
     # The nomination comes while that is under review, or is there by then.
     assert seconds_of(await here.delete_and_nominate(grouped(a_victim(labels=KEPT)))) in (4, 5)

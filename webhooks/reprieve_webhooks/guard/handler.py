@@ -157,6 +157,7 @@ class Guard:
         if request.is_dry_run and case.door is Door.EVICTION:
             # It will go. Without this, a drain that only tries would try for ever.
             return Answer(answer.build_allowed(request.uid, [str(ruling.violation)]), kind, WARNED)
+        self._memory.waits(case.victim.uid, is_asked=case.victim.is_asked)
         pace = self._pace(case, nominees)
         if is_marked and nominees and self._passes_for_gone(case, ruling, pace, nominees[0]):
             return Answer(answer.build_gone(request.uid, ruling.violation), kind, outcome)
@@ -193,7 +194,6 @@ class Guard:
             fellows=self._memory.fellows(node, uid, by),
             now=self._now(),
         )
-        self._memory.waits(uid, is_asked=case.victim.is_asked)
         if case.door is Door.PREEMPTION:
             self._memory.refused(uid, node, by=by, was_timed=seconds is not None)
         return seconds
