@@ -53,8 +53,12 @@ class Nominee:
 
     @property
     def was_turned_away(self) -> bool:
-        """False for one that has found room at once, and needs nobody's: no scheduler preempts for it."""
-        found = self.pod.status.conditions or ()
+        """False for one that has found room at once, and needs nobody's: no scheduler preempts for it.
+
+        Of one that had scheduling gates the API server says so from the start (`applySchedulingGatedCondition`), and nobody takes
+        that back before it is bound.
+        """
+        found = (one for one in self.pod.status.conditions or () if one.reason != "SchedulingGated")
         return any((one.type, one.status) == ("PodScheduled", "False") for one in found)
 
     @property

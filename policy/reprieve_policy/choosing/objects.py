@@ -100,6 +100,7 @@ class Condition:
 
     type: str = ""
     status: str = ""
+    reason: str | None = None
     lastTransitionTime: str | None = None
 
 

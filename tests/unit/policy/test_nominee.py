@@ -79,6 +79,7 @@ def test_a_pod_was_turned_away_where_its_scheduler_says_so() -> None:
     assert turned_away("mine", 200).was_turned_away
     assert not a_nominee("binds", 200).was_turned_away
     assert not told("bound", 200, type="PodScheduled", status="True").was_turned_away
+    assert not told("was gated", 200, type="PodScheduled", status="False", reason="SchedulingGated").was_turned_away
     assert not told("going", 200, type="DisruptionTarget", status="False").was_turned_away
 
 
