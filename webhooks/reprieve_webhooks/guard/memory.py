@@ -3,6 +3,7 @@
 All of it may be lost at any instant, and another replica knows another part of it: it only keeps the calls few.
 """
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,8 +57,9 @@ class Memory:
     def fellows(self, node: str, uid: str, by: str) -> int:
         """Return how many victims of the node, or of the same preemptor elsewhere, were refused lately, this one among them."""
         since = self._monotonic() - _LATELY_SECONDS
-        same = ((other, one) for other, one in self._refused.items() if one.node == node or (by and one.by == by))
-        return len({uid, *(other for other, one in same if one.at > since)})
+        # Whoever was refused last is put last.
+        lately = itertools.takewhile(lambda found: found[1].at > since, reversed(self._refused.items()))
+        return len({uid, *(other for other, one in lately if one.node == node or (by and one.by == by))})
 
     def waits(self, uid: str, *, is_asked: bool) -> None:
         """Take note that somebody has to come again for a pod, and whether it carries a mark that nobody took up."""
