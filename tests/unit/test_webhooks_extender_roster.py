@@ -26,7 +26,8 @@ from reprieve_webhooks.extender import seating
 from reprieve_webhooks.extender.roster import Roster
 from reprieve_webhooks.extender.seating import Seating
 
-GANG = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "3"}
+GROUP = "pod-group.scheduling.sigs.k8s.io/name"
+GANG = {GROUP: "g", "pod-group.scheduling.sigs.k8s.io/min-available": "3"}
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job-1", "controller": True}
 WALLTIME = Walltime(NOW, 60)
 
@@ -173,6 +174,15 @@ def test_who_is_in_a_gang_with_one_on_the_node_is_known_there_wherever_he_runs(c
     assert cluster.seating.knows("one", ["uid-a", "uid-b"])
     assert not cluster.seating.knows("one", ["uid-a", "uid-c"])
     assert not cluster.seating.knows("nowhere", ["uid-a", "uid-b"])
+
+
+def test_so_is_one_of_each_of_several_gangs_and_of_no_gang_that_has_nobody_there(cluster: Cluster) -> None:
+    for name, gang in {"a": "g", "b": "h"}.items():
+        cluster.put(name, labels=GANG | {GROUP: gang})
+        cluster.put(f"{name}-away", "two", labels=GANG | {GROUP: gang})
+    cluster.put("c", "two", labels=GANG | {GROUP: "i"})
+    assert cluster.seating.knows("one", ["uid-b-away", "uid-a", "uid-a-away"])
+    assert not cluster.seating.knows("one", ["uid-b-away", "uid-a", "uid-c"])
 
 
 def test_of_those_who_have_left_the_latest_are_known(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

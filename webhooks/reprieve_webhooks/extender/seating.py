@@ -132,8 +132,10 @@ class Seating:
         away = [uid for uid in uids if uid not in here and uid not in self._left]
         if node not in self._nodes or not away:
             return node in self._nodes
-        gangs = {one.group for one in here.values() if one.group is not None}
-        return all(any(uid in self._members.of(gang) for gang in gangs) for uid in away)
+        for gang in {one.group for one in here.values() if one.group is not None}:
+            members = self._members.of(gang)
+            away = [uid for uid in away if uid not in members]
+        return not away
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits, with the rest of its gang; `None` where no such one does."""
