@@ -101,3 +101,10 @@ async def test_nor_is_a_pod_beside_one_of_it(here: Scene) -> None:
     assert "asked to save" in (await here.delete_and_nominate(a_victim()))["status"]["message"]
     del goes["near"]
     assert "not gone yet" in (await here.delete(a_victim()))["status"]["message"]
+
+
+async def test_what_goes_of_it_for_another_preemptor_makes_no_two_sets_one(here: Scene) -> None:
+    others = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-other"}}
+    goes = {"mate": grouped(a_fellow("mate", **GOES)), "near": grouped(a_fellow("near", **others), NODE)}
+    here.stub.collections[PODS] = goes
+    assert "not gone yet" in (await here.delete_and_nominate(a_victim()))["status"]["message"]

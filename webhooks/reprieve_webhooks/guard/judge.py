@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reprieve_policy import choosing, guarding, native_group
+from reprieve_policy import choosing, guarding, keys, native_group
 from reprieve_policy.choosing import Ground, Obstacle, reading
 from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
 from reprieve_policy.guarding import Ruling, Seeker
@@ -140,7 +140,8 @@ class Judge:
             return True
         victims = await suspect.around.victims()
         # A native group that goes as a whole is of one set, wherever it runs.
-        here = [victim for victim in victims if victim.node == suspect.node]
+        going = [victim for victim in victims if victim.view.annotations.get(keys.PREEMPTOR) == suspect.uid]
+        here = [victim for victim in going if victim.node == suspect.node]
         same = {_group_of(victim) for victim in ((*here, case.victim) if case.vacancy.is_anywhere else here)} - {None}
         others = [victim for victim in victims if _group_of(victim) not in same]
         return guarding.is_busy(suspect.uid, suspect.node, [(seen(victim), victim.node) for victim in others])
