@@ -75,7 +75,7 @@ class Vacancy:
     priority: int
     """Who is not above this did not preempt."""
     is_anywhere: bool = False
-    """Its native group goes with it: who preempts may be nominated to any of the nodes where that runs. Which these are, is not known."""
+    """Its native group goes with it: who preempts may be nominated to any of the nodes where that runs. Which these are, is not known here."""
 
 
 def possible(nominees: Iterable[Nominee], vacancy: Vacancy) -> list[Nominee]:

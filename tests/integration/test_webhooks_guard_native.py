@@ -14,6 +14,7 @@ from reprieve_testing.guard_scene import (
     MARKED,
     NODE,
     PODS,
+    TEAM,
     Scene,
     a_fellow,
     a_victim,
@@ -29,7 +30,7 @@ GOES = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-high"}}
 
 @pytest_asyncio.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path, a_victim(), a_fellow("mate")) as found:
+    async with scene(tmp_path, a_victim(), grouped(a_fellow("mate"), NODE)) as found:
         found.stub.collections[GROUPS] = {"train": {"spec": WHOLE}}
         yield found
 
@@ -65,6 +66,29 @@ async def test_all_that_one_preemptor_waits_for_count_wherever_they_run(here: Sc
     await here.delete_and_nominate(grouped(a_victim(labels=KEPT)))
     mate = grouped(a_fellow("mate", labels=KEPT), "node-3")
     assert seconds_of(await here.delete(mate)) == 8
+
+
+@pytest.mark.parametrize("runs_there", [True, False])
+async def test_kubernetes_own_takes_one_that_nobody_may_preempt_only_where_some_of_it_runs(
+    here: Scene, *, runs_there: bool
+) -> None:
+    if not runs_there:
+        del here.stub.collections[TEAM]["mate"]
+    await here.nominate("critical", 2_000_001_000)
+    said = (await here.delete(grouped(a_victim(labels=KEPT))))["status"]["message"]
+    assert ("asked to save" in said) is runs_there
+    assert bool(here.stub.patches) is runs_there
+
+
+async def test_where_nobody_can_say_where_it_runs_it_may_go_for_any_of_them_and_that_is_asked_once(
+    here: Scene,
+) -> None:
+    here.stub.barred.add(TEAM)
+    await here.nominate("never", 2000, preemptionPolicy="Never")
+    await here.nominate("high")
+    assert "asked to save" in (await here.delete(grouped(a_victim())))["status"]["message"]
+    assert "uid-of-high" in json.dumps(here.stub.patches)
+    assert here.stub.calls[TEAM] == 1
 
 
 OTHERS = {

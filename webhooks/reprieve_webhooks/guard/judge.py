@@ -28,6 +28,19 @@ class Around:
         self._pods, self._stage = pods, stage
         self._listed: list[Victim] | None = None
         self._scene: Scene | None = None
+        self._is_untold = False
+
+    async def has_some(self, node: str, case: Case) -> bool:
+        """False for a node on which nothing goes with the victim.
+
+        Without this, whoever waits anywhere, of Kubernetes' own above all, would end the protection of every native group. Where nobody
+        can say, all have some: the API server waits for three seconds, and is not asked again.
+        """
+        if node == case.victim.node or self._is_untold:
+            return True
+        found = await self._pods.runs_on(node, case.victim, case.namespace)
+        self._is_untold = found is None
+        return found is not False
 
     async def victims(self) -> Sequence[Victim]:
         """Return all that are under way; raises `ApiError`."""
@@ -83,6 +96,8 @@ class Judge:
         refused: tuple[Ruling, Suspect] | None = None
         around = Around(self._pods, self._stage)
         for nominee in nominees[:_MOST_SUSPECTS]:
+            if not await around.has_some(nominee.node, case):
+                continue
             suspect = await self._suspect(nominee, around)
             if suspect.preemptor.guest.priority <= case.least_priority:
                 continue

@@ -6,9 +6,24 @@ from dataclasses import dataclass, field
 from reprieve_policy import eviction, keys, mark
 from reprieve_policy.choosing.objects import Pod
 from reprieve_policy.eviction import Eviction
-from reprieve_policy.objects import ObjectMeta, annotations_of, labels_of
+from reprieve_policy.objects import ObjectMeta, SchedulingGroup, annotations_of, labels_of
 
 _ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a pod is, and with which native group."""
+
+    nodeName: str | None = None
+    schedulingGroup: SchedulingGroup | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPod:
+    """A pod of which nothing else matters."""
+
+    spec: Placement = field(default_factory=Placement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from reprieve_webhooks.lookups import REMEMBERED_SECONDS, Lookups
 from reprieve_webhooks.questions import BOUNDS, BURST_CALLS, CALLS_PER_SECOND, Questions, TooManyQuestionsError
 from reprieve_webhooks.walltimes import Walltimes
 
-from .objects import Victim
+from .objects import PlacedPod, Victim
 
 _NOT_FOUND, _CONFLICT = 404, 409
 _SHARES = 4
@@ -38,12 +38,18 @@ _MOST_BUDGETS = 200
 _MOST_BYTES = 1024 * 1024
 """Of their list; a usual budget has about one thousand. Whoever may create budgets may fill etcd's 1.5 MB with each: without this, they
 fill our memory."""
-_BUDGETS_SECONDS = 0.3
+_MOST_BYTES_OF_NODE = 8 * 1024 * 1024
+"""Of one namespace's pods on a node."""
+_LIST_SECONDS = 0.3
 """The API server waits for three, for the pod, its group and the mark too, and then evicts a pod that nobody was told of."""
 
 
 class _List(msgspec.Struct, gc=False):
     items: list[Victim] | None = None
+
+
+class _Placed(msgspec.Struct, gc=False):
+    items: list[PlacedPod] | None = None
 
 
 class _ListMeta(msgspec.Struct, gc=False, rename={"continue_": "continue"}):
@@ -72,6 +78,7 @@ class Pods:
         }
         self._nodes = Lookups(api, Node, timeout_seconds=timeout_seconds)
         self._budgets: Questions[str, Sequence[PodDisruptionBudget]] = Questions(REMEMBERED_SECONDS)
+        self._groups_there: Questions[tuple[str, str], frozenset[str]] = Questions(REMEMBERED_SECONDS)
 
     async def find(self, namespace: str, name: str, door: Door = Door.PREEMPTION) -> Victim | None:
         """Return a pod as it is now, `None` where there is none; `door`: for which it is asked."""
@@ -95,6 +102,27 @@ class Pods:
         group = await self._groups[door].find("podgroups", named.podGroupName, namespace)
         return None if group is None else native_group.read(group)
 
+    async def runs_on(self, node: str, pod: Victim, namespace: str) -> bool | None:
+        """True where a pod of the same native group is on that node; `None` where that cannot be known now."""
+        named, key = pod.spec.schedulingGroup, (namespace, node)
+        try:
+            there = await self._groups_there.answer(key, partial(self._list_groups, *key))
+        except (ApiError, msgspec.MsgspecError):
+            return None
+        return named is not None and named.podGroupName in there
+
+    async def _list_groups(self, namespace: str, node: str) -> frozenset[str]:
+        """Return the native groups of which a namespace's pods are on a node, as the API server's cache has them."""
+        text = await self._api.request(
+            "GET",
+            object_path("pods", namespace),
+            params={"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"},
+            timeout_seconds=min(self._timeout_seconds, _LIST_SECONDS),
+            most_bytes=_MOST_BYTES_OF_NODE,
+        )
+        there = (pod.spec for pod in deep.decode(text, _Placed).items or () if pod.spec.nodeName == node)
+        return frozenset(name for spec in there if (name := spec.schedulingGroup and spec.schedulingGroup.podGroupName))
+
     async def node(self, name: str) -> Node | None:
         """Return a node, `None` where there is none."""
         return await self._nodes.find("nodes", name)
@@ -113,7 +141,7 @@ class Pods:
         That they cannot be read is an answer as well. Without this, each eviction of a drain would ask again.
         """
         path, params = object_path("poddisruptionbudgets", namespace), {"limit": str(_MOST_BUDGETS)}
-        seconds = min(self._timeout_seconds, _BUDGETS_SECONDS)
+        seconds = min(self._timeout_seconds, _LIST_SECONDS)
         try:
             text = await self._api.request("GET", path, params=params, timeout_seconds=seconds, most_bytes=_MOST_BYTES)
             found = deep.decode(text, _Budgets)
