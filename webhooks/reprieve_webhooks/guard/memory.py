@@ -13,7 +13,7 @@ _MOST = 5000
 """Pods; the oldest go first where there are more."""
 _LATELY_SECONDS = 60.0
 _AT_ONCE_SECONDS = 1.0
-"""Synchronous preemption comes back no sooner (`podInitialBackoffSeconds`); asynchronous, after an error, in 20 ms."""
+"""Asynchronous preemption comes back, after an error, in 20 ms; synchronous as often as pods end in the cluster, rarely so many."""
 _INSISTENCE = 5
 """Refusals at once, one after the other. Fewer are also what so many pods of a Job bring that a synchronous scheduler tries in turn."""
 
