@@ -20,6 +20,8 @@ ANSWERS = {"put off": {}, "refused": {"quota.scheduling.koordinator.sh/preemptib
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Guarded]:
     with guarded_cluster("test-guard-many") as cluster:
+        # Without this, the first of them would be gone, and found so, while they are watched: the demo's times are short.
+        cluster.set_policy(ceiling="5m", checkpointTimeout="4m")
         cluster.offer("kwok-0", VICTIMS)
         cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
         yield cluster
