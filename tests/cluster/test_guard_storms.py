@@ -72,6 +72,17 @@ def test_whoever_is_refused_is_asked_for_again_where_a_pod_goes(played: Played, 
     assert {name for name in refused if len(played.calls[name]) > 1} == refused
 
 
+@pytest.mark.parametrize("name", SCENES)
+def test_while_pods_end_all_the_time_only_who_is_told_no_time_is_asked_for_as_often_as_they_do(
+    played: Played, pace: str, name: str
+) -> None:
+    """As without a guard for a victim that may not be deleted: by a scheduler that stands still, and a gang that passes for gone."""
+    assert played.ended >= storms.WATCHED_SECONDS / 3
+    is_told_a_time = pace == ASYNCHRONOUS and name != "gang"
+    each_time = SCENES[name].size * (played.ended + 1)
+    assert len(played.busy[name]) <= (storms.WATCHED_SECONDS if is_told_a_time else each_time)
+
+
 def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_once(ours: Guarded) -> None:
     with ours.namespace("saving") as team:
         ours.create(team, *(a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=LONG) for name in "ab"))

@@ -78,6 +78,10 @@ class Played:
     """What was seen of each scene, while all of them were played at once."""
 
     calls: Mapping[str, list[Call]]
+    busy: Mapping[str, list[Call]]
+    """While pods ended all the time."""
+    ended: int
+    """How many did meanwhile."""
     outcomes: Mapping[str, set[str]]
     """What has become of the victims."""
 
@@ -113,12 +117,13 @@ def play(ours: Guarded, pace: str) -> Played:
         ours.kubectl.read("delete", "pod", "bystander", "-n", team)
         calls = _by_scene(watched(ours, team))
         bystander_is_placed(ours, team, "another")
+        ended, busy = watched_while_pods_end(ours, team)
         outcomes = {name: {_outcome(ours, team, pod) for pod in _victims(name)} for name in SCENES}
         told = [name for name, scene in SCENES.items() if scene.becomes(pace) == TOLD]
         for pod in (pod for name in told for pod in _victims(name)):
             ours.save(team, pod)
         ours.running(team, *(f"{name}-preemptor" for name in told))
-        return Played(calls, outcomes)
+        return Played(calls, _by_scene(busy), ended, outcomes)
 
 
 def bystander_is_placed(ours: Guarded, team: str, name: str = "bystander") -> None:
@@ -133,6 +138,19 @@ def watched(ours: Guarded, team: str) -> list[Call]:
     """Return what the scheduler asks for in the next seconds, and what it asked for before."""
     time.sleep(WATCHED_SECONDS)  # That nothing more comes shows in time only.
     return ours.calls(team)
+
+
+def watched_while_pods_end(ours: Guarded, team: str) -> tuple[int, list[Call]]:
+    """Return how many pods ended one after the other in the next seconds, and what the scheduler asks for meanwhile.
+
+    It tries again whenever one does. Without this, one that is told no time looks like one that asks rarely.
+    """
+    before, ended, until = len(ours.calls(team)), 0, time.monotonic() + WATCHED_SECONDS
+    while time.monotonic() < until:
+        bystander_is_placed(ours, team, name := f"passing-{ended}")
+        ours.kubectl.read("delete", "pod", name, "-n", team)
+        ended += 1
+    return ended, ours.calls(team)[before:]
 
 
 def rate(calls: list[Call]) -> float:
