@@ -42,6 +42,8 @@ FIGURES: dict[str, tuple[str, object]] = {
     "evictions before that": (r"after the first (\w+)\)", IN_WORDS[questions.BURST_CALLS]),
     "evictions in all": (r"or (\w+) times as many in all", IN_WORDS[pods._SHARES]),
     "budgets that are read": (r"a namespace has more than (\d+)", pods._MOST_BUDGETS),
+    "how long they may take": (r"cannot be read within (\S+) s\b", pods._LIST_SECONDS),
+    "how large their list may be": (r"or (\d+) MiB of them", pods._MOST_BYTES // 1024**2),
     "how long the storms are watched": (r"calls in (\d+) s\b", int(storms.WATCHED_SECONDS)),
 }
 
