@@ -15,7 +15,7 @@ import pytest
 
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
-from reprieve_testing.cluster import wait_for
+from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
 from reprieve_testing.extended import Extended, a_pod, a_priority_class, extended
 from reprieve_testing.guarded import SCHEDULER, Call, calls_in
 from reprieve_testing.hack_cluster import NAMESPACE, SECONDS
@@ -43,6 +43,9 @@ def ours(pace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extend
         made.programs.wait_until_ready(OPERATOR)
         leads = "\nreprieve_leader 1.0\n"
         wait_for("leadership", lambda: leads in made.programs.read(OPERATOR, "/metrics"), SECONDS)
+        # By its renewals the webhooks know that an operator is there: without one, whoever is preempted goes without notice.
+        first = renewed_at(made)
+        wait_for("the Lease is renewed", lambda: renewed_at(made) != first, SECONDS)
         yield made
 
 
@@ -70,6 +73,10 @@ def test_a_sets_preemptor_asks_rarely_holds_nobody_up_and_is_placed_when_all_hav
     ours.cluster.wait_running("preemptor")
     assert rate(deletions(ours)) <= 1
     assert ours.names() == {"bystander", "preemptor"}
+
+
+def renewed_at(ours: Extended) -> str:
+    return str(ours.cluster.kubectl.get("lease", OPERATOR, "-n", OPERATOR_NAMESPACE)["spec"]["renewTime"])
 
 
 def are_told_at_once(ours: Extended) -> None:
