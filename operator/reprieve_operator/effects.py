@@ -26,7 +26,6 @@ from .slots import Slots, Urgency
 DISRUPTION_REASON = "PreemptionByReprieve"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
 _NOT_FOUND = 404
-_CONFLICT = 409
 _PAGE = 50
 """Objects asked for at once: a page is in memory whole."""
 
@@ -130,12 +129,17 @@ class Effects:
         return await self._write_condition(pod, metadata, "True", _DISRUPTION_MESSAGE)
 
     async def delete(self, pod: Pod, state: Eviction) -> bool:
-        """Delete this very pod with the grace that was chosen; `False` where somebody else was quicker."""
+        """Delete this very pod with the grace that was chosen; `False` where it is gone.
+
+        At this very version: of two calls, the first of which was given up and lands late, one is refused. Without this, a slow
+        API server would have the pod deleted twice.
+        """
         path, options = object_path("pods", pod.metadata.namespace, pod.metadata.name), _delete_options(pod, state)
+        options["preconditions"]["resourceVersion"] = pod.metadata.resourceVersion
         try:
             await self._call("delete", path, lambda: self._api.delete(path, options))
         except ApiError as error:
-            if error.status not in (_NOT_FOUND, _CONFLICT):
+            if error.status != _NOT_FOUND:
                 raise
             return False
         return True
