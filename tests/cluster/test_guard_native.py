@@ -4,7 +4,6 @@ One that is disrupted as a whole it deletes on every node, for a preemptor on on
 victims on several nodes at once.
 """
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,13 +11,12 @@ import pytest
 
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.guarded import HINT, Guarded, a_pod, a_priority_class, guarded_cluster
+from reprieve_testing.storms import WATCHED_SECONDS, bystander_is_placed, rate, watched
 
 pytestmark = pytest.mark.cluster
 
 HIGH, LOW = "native-high", "native-low"
 NODES = ("kwok-0", "kwok-1")
-WATCHED_SECONDS = 12.0
-"""For storms: one would be six hundred calls."""
 LONG = {**HINT, "reprieve.dev/checkpoint-timeout": "25s"}
 
 
@@ -42,7 +40,7 @@ def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(ou
         for name in NODES:
             ours.in_phase(team, name, "hinted")
         bystander_is_placed(ours, team)
-        assert rate(ours, team) <= 1
+        assert rate(watched(ours, team)) <= 1
         # Both of them, and that they are gone, which the scheduler then waits to see.
         assert {(call.name, call.code) for call in ours.calls(team)} == {(name, 404) for name in NODES}
         for name in NODES:
@@ -62,7 +60,7 @@ def test_so_is_one_that_nobody_may_preempt_and_stays(ours: Guarded) -> None:
         ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0"))
         wait_for("the scheduler is refused", lambda: ours.calls(team), 30)
         bystander_is_placed(ours, team)
-        assert rate(ours, team) <= 1
+        assert rate(watched(ours, team)) <= 1
         assert {call.code for call in ours.calls(team)} == {429}
         ours.running(team, *NODES)
 
@@ -76,7 +74,7 @@ def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
         ours.create(team, a_group("urgent", HIGH, schedulingPolicy={"gang": {"minCount": 2}}))
         ours.create(team, *(of_group("urgent", name, HIGH) for name in NODES))
         wait_for("a victim is asked for", lambda: ours.calls(team), 30)
-        assert rate(ours, team) <= 1
+        assert rate(watched(ours, team)) <= 1
         for _ in victims:
             ours.save(team, victim := told_in(ours, team))
             ours.gone(team, victim)
@@ -109,19 +107,3 @@ def told_in(ours: Guarded, team: str) -> str:
         return str(pods[0]["metadata"]["name"]) if pods else None
 
     return wait_for("a victim is told", find, 60)
-
-
-def bystander_is_placed(ours: Guarded, team: str) -> None:
-    """Others are scheduled as ever, while somebody waits for victims."""
-    began = time.monotonic()
-    ours.create(team, a_pod("bystander", node="kwok-1"))
-    ours.running(team, "bystander")
-    assert time.monotonic() - began < 8
-
-
-def rate(ours: Guarded, team: str) -> float:
-    """Return calls a second in the next seconds and since the first, which needs no wait before it."""
-    time.sleep(WATCHED_SECONDS)  # That nothing more comes shows in time only.
-    calls = ours.calls(team)
-    seconds = max((calls[-1].at - calls[0].at).total_seconds(), WATCHED_SECONDS)
-    return (len(calls) - 1) / seconds
