@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from . import keys
-from .objects import PodView
+from .objects import PodView, group_name_of
 from .verdict import annotation_path, label_path
 
 NATIVE, JOB = "native", "job"
@@ -38,8 +38,7 @@ class Place(NamedTuple):
             return view.labels.get(self.key, "")
         if self.holder == "annotations":
             return view.annotations.get(self.key, "")
-        group = view.spec.schedulingGroup
-        return "" if group is None or group.podGroupName is None else group.podGroupName
+        return group_name_of(view.spec.schedulingGroup)
 
     def path(self, prefix: str) -> str:
         """Return the place as a message names it."""

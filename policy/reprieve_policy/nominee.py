@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from .choosing import reading
 from .choosing.objects import Pod
+from .objects import group_name_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,8 @@ class Nominee:
     @property
     def preemptor(self) -> str:
         """For whom its scheduler preempts: for the pod, or for all of its native group at once."""
-        group = self.pod.spec.schedulingGroup
-        return f"{self.pod.metadata.namespace}/{group.podGroupName}" if group and group.podGroupName else self.uid
+        group = group_name_of(self.pod.spec.schedulingGroup)
+        return f"{self.pod.metadata.namespace}/{group}" if group else self.uid
 
     @property
     def priority(self) -> int:

@@ -258,6 +258,11 @@ def annotations_of(metadata: ObjectMeta | None) -> Mapping[str, str]:
     return _EMPTY if metadata is None or metadata.annotations is None else metadata.annotations
 
 
+def group_name_of(group: SchedulingGroup | None) -> str:
+    """Return the name of the native PodGroup in a pod's `schedulingGroup`; empty where there is none."""
+    return "" if group is None else group.podGroupName or ""
+
+
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     """Return the owner that will replace this object, `None` where nobody will."""
     return next((owner for owner in metadata.ownerReferences or () if owner.controller), None)

@@ -18,7 +18,7 @@ from reprieve_policy.choosing.objects import Pod
 from reprieve_policy.choosing.scene import Group, GroupKey, Preemptor, Tenant
 from reprieve_policy.facts import Facts
 from reprieve_policy.native_group import NativeGroup
-from reprieve_policy.objects import Resource, controller_of
+from reprieve_policy.objects import Resource, controller_of, group_name_of
 from reprieve_policy.quota import Shape
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.walltime import Walltime
@@ -236,8 +236,8 @@ def _basis_of(facts: Facts) -> _Basis:
 
 
 def _links_of(pod: Pod) -> Iterator[Link]:
-    owner, group = controller_of(pod.metadata), pod.spec.schedulingGroup
+    owner, group = controller_of(pod.metadata), group_name_of(pod.spec.schedulingGroup)
     if owner is not None and owner.kind == "Job":
         yield _JOB, owner.uid
-    if group is not None and group.podGroupName:
-        yield pod.metadata.namespace or "", group.podGroupName
+    if group:
+        yield pod.metadata.namespace or "", group

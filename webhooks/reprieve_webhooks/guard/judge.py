@@ -10,6 +10,7 @@ from reprieve_policy.choosing import Ground, Obstacle, reading
 from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
 from reprieve_policy.guarding import Ruling, Seeker
 from reprieve_policy.nominee import Nominee
+from reprieve_policy.objects import group_name_of
 from reprieve_webhooks.extender.service import Stage
 
 from .case import Case, Cases, seen
@@ -177,5 +178,5 @@ class Judge:
 
 def _group_of(pod: Victim) -> tuple[str, str] | None:
     """Return the native group that a pod names."""
-    named = pod.spec.schedulingGroup
-    return (pod.metadata.namespace or "", named.podGroupName) if named and named.podGroupName else None
+    group = group_name_of(pod.spec.schedulingGroup)
+    return (pod.metadata.namespace or "", group) if group else None

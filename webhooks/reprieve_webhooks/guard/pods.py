@@ -9,7 +9,7 @@ from reprieve_policy import disruption_budget, keys, native_group
 from reprieve_policy.choosing.objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.guarding import Door
 from reprieve_policy.native_group import Group, NativeGroup
-from reprieve_policy.objects import controller_of
+from reprieve_policy.objects import controller_of, group_name_of
 from reprieve_policy.verdict import Change
 from reprieve_policy.walltime import Job, Walltime
 from reprieve_runtime import deep
@@ -96,20 +96,20 @@ class Pods:
 
     async def native_group(self, pod: Pod, namespace: str, door: Door = Door.PREEMPTION) -> NativeGroup | None:
         """Return the PodGroup that the pod names, `None` where there is none or the API server serves none."""
-        named = pod.spec.schedulingGroup
-        if named is None or not named.podGroupName:
+        name = group_name_of(pod.spec.schedulingGroup)
+        if not name:
             return None
-        group = await self._groups[door].find("podgroups", named.podGroupName, namespace)
+        group = await self._groups[door].find("podgroups", name, namespace)
         return None if group is None else native_group.read(group)
 
     async def runs_on(self, node: str, pod: Victim, namespace: str) -> bool | None:
         """True where a pod of the same native group is on that node; `None` where that cannot be known now."""
-        named, key = pod.spec.schedulingGroup, (namespace, node)
+        key = (namespace, node)
         try:
             there = await self._groups_there.answer(key, partial(self._list_groups, *key))
         except (ApiError, msgspec.MsgspecError):
             return None
-        return named is not None and named.podGroupName in there
+        return group_name_of(pod.spec.schedulingGroup) in there
 
     async def _list_groups(self, namespace: str, node: str) -> frozenset[str]:
         """Return the native groups of which a namespace's pods are on a node, as the API server's cache has them."""
@@ -121,7 +121,7 @@ class Pods:
             most_bytes=_MOST_BYTES_OF_NODE,
         )
         there = (pod.spec for pod in deep.decode(text, _Placed).items or () if pod.spec.nodeName == node)
-        return frozenset(name for spec in there if (name := spec.schedulingGroup and spec.schedulingGroup.podGroupName))
+        return frozenset(name for spec in there if (name := group_name_of(spec.schedulingGroup)))
 
     async def node(self, name: str) -> Node | None:
         """Return a node, `None` where there is none."""
