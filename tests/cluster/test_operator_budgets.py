@@ -12,11 +12,12 @@ from reprieve_testing.cluster import ClusterHandle, Program, wait_for
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
 HELD = ["example.com/other"]
+PACE = {"endWith": "evict", "ceiling": "15s", "checkpointTimeout": "5s", "maxDeferral": "5s"}
 
 
 @pytest.fixture
 def operator(cluster: ClusterHandle) -> Iterator[Program]:
-    cluster.set_policy(endWith="evict", ceiling="15s", checkpointTimeout="5s", maxDeferral="5s")
+    cluster.set_policy(**PACE)
     program = cluster.start_operator()
     program.wait_leading()
     yield program
@@ -28,6 +29,12 @@ def operator(cluster: ClusterHandle) -> Iterator[Program]:
 def namespace(cluster: ClusterHandle) -> Iterator[str]:
     with cluster.namespace("budgets") as name:
         yield name
+
+
+@pytest.fixture
+def patience(cluster: ClusterHandle, operator: Program) -> None:  # noqa: ARG001 - it sets a policy, too
+    """Have the operator wait for a budget for as long as a busy machine takes to count it, or to start a successor."""
+    cluster.set_policy(**PACE | {"ceiling": "5m"})
 
 
 def budget(cluster: ClusterHandle, namespace: str, name: str, at_least: int, app: str = "db") -> None:
@@ -71,6 +78,7 @@ def test_without_a_budget_one_eviction_announces_the_disruption_and_keeps_the_gr
     assert [entry.what for entry in cluster.audit(namespace, "free")] == ["patch", "create eviction"]
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_budget_is_waited_for_said_once_and_then_the_pod_goes(cluster: ClusterHandle, namespace: str) -> None:
     for name in ("one", "two"):
         cluster.create_pod(namespace, name, labels={"app": "db"}, finalizers=HELD)
@@ -80,7 +88,7 @@ def test_a_budget_is_waited_for_said_once_and_then_the_pod_goes(cluster: Cluster
     waiting = cluster.wait_phase(namespace, "one", "terminating")
     assert "deletionTimestamp" not in waiting["metadata"]
     budget(cluster, namespace, "db", at_least=1)
-    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"))
+    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"), 40)
     assert condition(ended)["reason"] == "EvictionByEvictionAPI"
     assert cluster.event_reasons(namespace, "one").count("WaitingForBudget") == 1
     accepted = [entry for entry in cluster.audit(namespace, "one") if entry.status < 400]
@@ -111,6 +119,7 @@ def test_a_pod_with_two_budgets_cannot_be_evicted_but_goes_at_the_ceiling(
     wait_for("the DELETE", lambda: deleted(cluster, namespace, "twice"), 40)
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_mark_that_is_taken_back_while_a_budget_is_waited_for_spares_the_pod(
     cluster: ClusterHandle, namespace: str
 ) -> None:
@@ -126,6 +135,7 @@ def test_a_mark_that_is_taken_back_while_a_budget_is_waited_for_spares_the_pod(
     assert state(pod)["outcome"] == "cancelled"
 
 
+@pytest.mark.usefixtures("patience")
 def test_one_that_stays_after_all_counts_for_nothing_on_its_owner(cluster: ClusterHandle, namespace: str) -> None:
     metadata = {"name": "train", "namespace": namespace}
     template = {
@@ -152,6 +162,7 @@ def test_one_that_stays_after_all_counts_for_nothing_on_its_owner(cluster: Clust
     assert ledger() == (None, None)
 
 
+@pytest.mark.usefixtures("patience")
 def test_an_operator_that_was_killed_while_it_waited_for_a_budget_waits_on(
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
@@ -164,7 +175,7 @@ def test_an_operator_that_was_killed_while_it_waited_for_a_budget_waits_on(
     operator.kill()
     second.wait_leading()
     budget(cluster, namespace, "db", at_least=1)
-    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"))
+    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"), 40)
     assert state(ended) == before
     assert second.metric('reprieve_api_calls_total{outcome="ok",verb="evict"}') == 1
     assert second.stop() == 0
