@@ -67,6 +67,11 @@ class Departure:
         """True where the victim is there long after its grace was over."""
         return self._ending.is_stuck(pod)
 
+    @property
+    def is_held(self) -> bool:
+        """True where the API server would not let the victim be evicted."""
+        return self._evicting.is_held
+
     def looked(self) -> None:
         """Take note that the pod was read: should the DELETE not show in it, it is made again."""
         self._is_asked = False
@@ -103,6 +108,7 @@ class Departure:
         stayed = await self._write_last(self._tools.effects.write_cancelled, pod, state)
         # It may be asked for again, and save anew.
         self._is_recorded = self._is_published = self._is_preserved = False
+        self._evicting = Evicting(self._tools)
         return stayed
 
     def vanished(self, uid: str, last: Pod | None) -> None:

@@ -1,6 +1,7 @@
 """One victim's evictions through the Eviction API: asked again, ever less often, while something stands in their way."""
 
 import random
+from datetime import timedelta
 
 from reprieve_policy import ending
 from reprieve_policy.eviction import Eviction
@@ -15,15 +16,22 @@ _REPEAT_SECONDS = 60.0
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 1.0, 30.0
 _BUDGET = "DisruptionBudget"
 """What the API server calls the cause."""
-_IN_THE_WAY = (403, 429, 500)
-"""A budget that allows none; one that is broken, or another admission's refusal; a pod with two budgets."""
+_TOO_MANY = 429
+_IN_THE_WAY = (400, 403, 422, _TOO_MANY, 500)
+"""A budget that allows none; one that is broken; a pod with two; another admission's refusal, which is any of the first three where it
+does not say which."""
+_PATIENCE = timedelta(seconds=60)
+"""Beyond the ceiling, with an API server that has too much to do. Without an end, a webhook that answers as if it were that would
+hold a victim for ever."""
 
 
 class Evicting:
-    """What this process has tried; where a ceiling ends the wait, nobody asks it any more from then on."""
+    """What this process has tried; the victim's ceiling ends the wait, and nobody asks it any more from then on."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
+        self.is_held = False
+        """True where something that may stay so stood in the way when it was tried last: not an API server that is busy, or away."""
         self._refusals = 0
         self._due_at: float | None = None
         self._said_at: float | None = None
@@ -33,6 +41,7 @@ class Evicting:
         now = self._tools.clock.monotonic()
         if self._due_at is not None and now < self._due_at:
             return self._due_at - now
+        self.is_held = False
         try:
             await self._tools.effects.evict(pod, state)
         except ApiError as error:
@@ -46,14 +55,16 @@ class Evicting:
         backoff = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._refusals, 10))
         self._refusals += 1
         pause = max(error.retry_after_seconds or 0, backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-        until = ending.waits_until(state, self._tools.policy.current)
+        until = ending.ceiling_of(state, self._tools.policy.current)
         if self._said_at is None or now >= self._said_at + _REPEAT_SECONDS:
             self._said_at = now
-            told = story.waiting_for_budget(_reason(error), until)
+            told = story.waiting_for_budget(_reason(error), until, stays=state.must_evict)
             self._tools.announcer.announce(Regarding.pod(pod.metadata), *told)
-        if until is not None:
-            pause = min(pause, max(0.0, (until - self._tools.clock.now()).total_seconds()))
-        self._due_at = now + pause
+        is_busy = error.status == _TOO_MANY and _BUDGET not in dict(error.causes)
+        end = until + _PATIENCE if is_busy and state.must_evict else until
+        left = (end - self._tools.clock.now()).total_seconds()
+        self.is_held = not is_busy or left <= 0
+        self._due_at = now + min(pause, max(0.0, left))
         return self._due_at - now
 
 

@@ -9,7 +9,7 @@ import logging
 import random
 from dataclasses import dataclass, replace
 
-from reprieve_policy import life, lost_node
+from reprieve_policy import ending, life, lost_node
 from reprieve_policy.contract import Answer
 from reprieve_policy.eviction import Eviction, Phase
 from reprieve_policy.life import Decision
@@ -142,7 +142,7 @@ class Keeper:
         is_leaving = state.phase is Phase.TERMINATING
         answer = None if begins or is_leaving else self._workload.answer(pod, state)
         seen = observe.see(pod, state, answer, reprieve=reprieve, hint_was_lost=self._workload.asking.hint_was_lost)
-        seen = self._gang.see(seen, has_room=self._has_room)
+        seen = replace(self._gang.see(seen, has_room=self._has_room), is_held=self._departure.is_held)
         settings, now = self._tools.policy.current, self._tools.clock.now()
         if self._workload.is_owed_the_last_word(pod, state, seen):
             return self._workload.proceed(pod, state)
@@ -208,7 +208,9 @@ class Keeper:
             return state, state.phase is Phase.REPRIEVED
         now = self._tools.clock.now()
         begun = observe.begin(pod, now) or self._gang.begin(self.victim.uid, state, now)
-        return begun or state, begun is not None
+        if begun is None:
+            return state, False
+        return ending.follow_on(begun, state, self._tools.policy.current), True
 
     async def _follow(self, pod: Pod, decision: Decision, *, begins: bool) -> float:
         """Perform what was decided; only what is written is announced and counted."""

@@ -143,7 +143,7 @@ class Responder:
         if pod is None and asked.turn is Turn.OURS:
             pod = await self._effects.read(namespace, asked.pod.name, asked.pod.uid)
         seen = None if pod is None else _see(pod)
-        step = responder.decide(asked, seen, self._policy.current, self._clock.now())
+        step = responder.decide(asked, seen, self._clock.now())
         if pod is not None and step.marks:
             request = mark.render_request(asked.uid, asked.requesters)
             label = mark.EVICT if step.insists else mark.MARKED

@@ -52,7 +52,7 @@ def _tell(move: Move, state: Eviction) -> tuple[str, str] | None:
         Phase.EXTENDED: ("CheckpointExtended", f"still saving: the time was extended, once, until {by}"),
         Phase.DEFERRED: ("CheckpointDeferred", f"the workload asked for more time; it has until {by}"),
         Phase.SAVED: ("CheckpointSaved", f"the workload acknowledged {_saved(state)}; {then}"),
-        Phase.CANCELLED: ("SoftEvictionCancelled", f"{_whose(state)} was taken back; the pod stays"),
+        Phase.CANCELLED: ("SoftEvictionCancelled", f"{_whose(state)} was taken back{_hold(state)}; the pod stays"),
         Phase.FINISHED: ("SoftEvictionFinished", "the pod finished by itself before it had to go"),
     }
     return notes.get(move.to)
@@ -71,10 +71,10 @@ def completed(state: Eviction) -> tuple[str, str]:
     return "SoftEvictionCompleted", f"the pod is gone; its checkpoint ended as {state.outcome or 'unknown'}"
 
 
-def waiting_for_budget(refusal: str, until: datetime | None) -> tuple[str, str]:
-    """Return the Event of a victim that may not be evicted yet, in the API server's words."""
-    latest = "" if until is None else f", at {_time(until)} at the latest"
-    return "WaitingForBudget", f"not evicted yet{latest}: {refusal.rstrip('.')}"
+def waiting_for_budget(refusal: str, until: datetime, *, stays: bool) -> tuple[str, str]:
+    """Return the Event of a victim that may not be evicted yet, in the API server's words; `stays`: it may not be deleted either."""
+    then = f"and stays if it is not by {_time(until)}" if stays else f"at {_time(until)} at the latest"
+    return "WaitingForBudget", f"not evicted yet, {then}: {refusal.rstrip('.')}"
 
 
 def suspended() -> tuple[str, str]:
@@ -134,6 +134,11 @@ def _words(answer: Answer) -> str:
     progress = "" if answer.progress is None else f"{answer.progress:.0%}"
     said = [part for part in (progress, quote(answer.message) if answer.message else "") if part]
     return f"; it says {', '.join(said)}" if said else ""
+
+
+def _hold(state: Eviction) -> str:
+    is_held = state.outcome is Outcome.HELD_BY_BUDGET
+    return ", because it could not be evicted in time (WaitingForBudget says why)" if is_held else ""
 
 
 def _saved(state: Eviction) -> str:

@@ -4,20 +4,21 @@ When it may go is `life`'s; what was chosen is performed by the operator. All wa
 ceiling (the setting `ceiling`, after it was requested): then it is a DELETE, whatever stands in the way. It is one at once
 on a lost node: no budget counts a pod there as healthy, and the node may return while somebody is waited for.
 
-With one exception. A victim that was asked for through the Eviction API, or by an EvictionRequest, is evicted, for as long as that
-takes: whoever may evict a pod, or ask for that, may not thereby delete it. Without this, a drain would end what a
-PodDisruptionBudget holds, after a little notice. Nor does that keep it from anybody: after its ceiling it is a pod like any other to
-whoever preempts it.
+With one exception. A victim that was asked for through the Eviction API, or by an EvictionRequest, is evicted, and at its ceiling, where
+a budget holds it still, stood down (`life_table`): whoever may evict a pod, or ask for that, may not thereby delete it. Without this,
+a drain would end what a PodDisruptionBudget holds, after a little notice. Nor does that keep it from anybody: to whoever preempts it, it
+is then a pod like any other, also where an eviction asks for it anew.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from . import suspension
-from .eviction import Eviction, Phase
+from .eviction import Eviction, Outcome, Phase
+from .life_table import TERMINAL
 from .settings import EVICT, PolicySettings
 from .suspension import Standing
 
@@ -89,19 +90,49 @@ def was_counted(eviction: Eviction) -> bool:
     return eviction.grace_seconds is not None
 
 
+def is_to_stay(eviction: Eviction, settings: PolicySettings, now: datetime) -> bool:
+    """True at the ceiling of one that may only be evicted: where it still cannot be, it is not deleted either."""
+    return eviction.must_evict and now >= ceiling_of(eviction, settings)
+
+
 def is_held(eviction: Eviction) -> bool:
-    """True for one that waits for nothing but to be evicted."""
-    return eviction.must_evict and eviction.phase is Phase.TERMINATING
+    """True for one that waits for nothing but to be evicted, or that goes and that a budget held before, and may hold again."""
+    may_be = eviction.phase is Phase.TERMINATING or eviction.held_since is not None
+    # One that was stood down, or taken back, stays: nobody waits for it.
+    return eviction.must_evict and may_be and eviction.phase not in TERMINAL
 
 
-def waits_until(eviction: Eviction, settings: PolicySettings) -> datetime | None:
-    """Return when no budget is waited for any longer; `None`: for as long as it says so."""
-    return None if eviction.must_evict else ceiling_of(eviction, settings)
+def held_since(eviction: Eviction) -> datetime:
+    """Return since when others wait for one that is held."""
+    return eviction.held_since or eviction.requested_at
+
+
+def waits_until(eviction: Eviction, settings: PolicySettings) -> datetime:
+    """Return when others wait no longer for one that is held."""
+    return held_since(eviction) + timedelta(seconds=settings.ceiling_seconds)
+
+
+def follow_on(begun: Eviction, before: Eviction | None, settings: PolicySettings) -> Eviction:
+    """Return the first state of a pod with what remains of the eviction before, which a budget held until its ceiling.
+
+    Notice begins anew; what others wait does not (`waits_until`), unless the pod was nobody's victim for as long as that. Without
+    this, whoever marks his own pod again and again, and holds it by a budget, would have others wait for its room for ever.
+    """
+    since = None if before is None else _was_held_since(before, settings)
+    if before is None or since is None:
+        return begun
+    is_new = begun.requested_at >= ceiling_of(before, settings) + timedelta(seconds=settings.ceiling_seconds)
+    return begun if is_new else replace(begun, held_since=since)
 
 
 def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
     """Return when nothing stands in the way any longer."""
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)
+
+
+def _was_held_since(before: Eviction, settings: PolicySettings) -> datetime | None:
+    was_held = before.outcome is Outcome.HELD_BY_BUDGET
+    return before.held_since or (ceiling_of(before, settings) if was_held else None)
 
 
 def _is_forced(eviction: Eviction) -> bool:

@@ -59,6 +59,7 @@ class Outcome(StrEnum):
     FINISHED = "finished"
     CANCELLED = "cancelled"
     SPARED = "spared"
+    HELD_BY_BUDGET = "held-by-budget"
 
     @property
     def is_failure(self) -> bool:
@@ -153,6 +154,8 @@ class Eviction:
     """Of the native Eviction that asked, for this one or for one before that was taken back; empty where none ever did."""
     must_evict: bool = False
     """Asked for through the Eviction API, or by an EvictionRequest: it is ended by an eviction and nothing else."""
+    held_since: datetime | None = None
+    """When a budget had held it until its ceiling, in an eviction that this one follows closely (`ending.follow_on`)."""
 
 
 def render(eviction: Eviction) -> str:
@@ -265,6 +268,7 @@ _JSON_NAMES = {
     "decision_id": "decision",
     "request_uid": "request",
     "must_evict": "mustEvict",
+    "held_since": "heldSince",
 }
 
 _READERS: Mapping[str, Callable[[object], object]] = {
@@ -289,4 +293,5 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "decision_id": _read_text,
     "request_uid": _read_text,
     "must_evict": _read_flag,
+    "held_since": _read_moment,
 }

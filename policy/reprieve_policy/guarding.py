@@ -197,7 +197,7 @@ def _of_one_that_goes(sought: Sought, seeker: Seeker, facts: Facts, now: datetim
             return None
         return ALLOWED if seeker.unheeded_seconds >= SLACK_SECONDS else _put_off("it has been asked to go", None)
     ceiling = ending.ceiling_of(state, facts.settings)
-    if ending.is_held(state) and seeker.door is Door.PREEMPTION and now >= ceiling:
+    if ending.is_held(state) and seeker.door is Door.PREEMPTION and now >= ending.waits_until(state, facts.settings):
         # It was told, and stays while a budget holds its eviction. Without this, what protects it would have ended with that.
         protected = None if seeker.insists else _of_one_that_is_protected(sought, seeker, facts, now)
         return protected or ALLOWED

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from . import mark
+from . import ending, mark
 from .checkpoint import Plan
 from .contract import Answer, AnswerState
 from .eviction import TIMED, WAITING, Cause, Checkpoint, Eviction, Phase, Source
@@ -49,6 +49,8 @@ class Seen:
     """False while others must be saved first (a gang's members); at the ceiling it goes all the same."""
     is_replaced: bool = False
     """Its owner has made another pod in its place."""
+    is_held: bool = False
+    """The API server would not let it be evicted: a disruption budget, mostly."""
     is_node_lost: bool = False
     """Its node is gone for certain (`lost_node`): no kubelet will say that its containers have ended."""
 
@@ -146,6 +148,7 @@ def is_waiting(phase: Phase) -> bool:
 def _observe(eviction: Eviction, context: _Context) -> Observation | None:
     """Return the one thing that counts most: what ends the wait before what prolongs it."""
     seen, phase = context.seen, eviction.phase
+    is_to_stay = seen.is_held and ending.is_to_stay(eviction, context.settings, context.now)
     facts = (
         (phase is Phase.GONE and seen.is_replaced, Observation.REPLACED),
         (seen.is_gone, Observation.OBJECT_GONE),
@@ -155,6 +158,7 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
         (phase is Phase.REPRIEVED and seen.is_asked_by_a_deleter, Observation.INSISTED),
         (phase in _RELEASABLE and (seen.may_go or _is_over(eviction, context.now)), Observation.RELEASED),
         (phase is Phase.REPRIEVED and _is_over(eviction, context.now), Observation.PROTECTION_OVER),
+        (phase is Phase.TERMINATING and is_to_stay, Observation.HELD),
     )
     certain = next((observation for is_so, observation in facts if is_so), None)
     if certain is not None:
@@ -219,7 +223,7 @@ def _enter_reprieved(eviction: Eviction, context: _Context) -> Eviction:
     reprieve = context.seen.reprieve
     assert reprieve is not None
     assert reprieve.until is not None
-    until = min(reprieve.until, _ceiling(eviction, context))
+    until = min(reprieve.until, ending.ceiling_of(eviction, context.settings))
     return replace(eviction, refused_on=reprieve.ground, deadline=until)
 
 
@@ -253,7 +257,7 @@ def _enter_saved(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_settled(eviction: Eviction, context: _Context) -> Eviction:
-    return _prolong(eviction, _ceiling(eviction, context), context)
+    return _prolong(eviction, ending.ceiling_of(eviction, context.settings), context)
 
 
 def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
@@ -288,11 +292,7 @@ def _is_over(eviction: Eviction, now: datetime) -> bool:
     return now >= _deadline(eviction)
 
 
-def _ceiling(eviction: Eviction, context: _Context) -> datetime:
-    return eviction.requested_at + timedelta(seconds=context.settings.ceiling_seconds)
-
-
 def _prolong(eviction: Eviction, deadline: datetime, context: _Context) -> Eviction:
     """Move the deadline, at most to the ceiling, and never to an earlier moment than the workload was told."""
-    bounded = min(deadline, _ceiling(eviction, context))
+    bounded = min(deadline, ending.ceiling_of(eviction, context.settings))
     return replace(eviction, deadline=max(bounded, eviction.deadline or bounded))

@@ -27,6 +27,7 @@ class Observation(Enum):
     DEADLINE_UNANSWERED = auto()
     DEADLINE_ANSWERED = auto()
     RELEASED = auto()
+    HELD = auto()
     MARK_REMOVED = auto()
     DELETED_BY_OTHERS = auto()
     CONTAINERS_ENDED = auto()
@@ -102,6 +103,8 @@ TABLE: Mapping[Phase, Mapping[Observation, Move]] = {
         Observation.OBJECT_GONE: Move(Phase.GONE),
         Observation.MARK_REMOVED: Move(Phase.CANCELLED, Outcome.CANCELLED),
         Observation.CONTAINERS_ENDED: Move(Phase.FINISHED),
+        # What may only be evicted is not deleted at the ceiling: it stays, and its workload goes on.
+        Observation.HELD: Move(Phase.CANCELLED, Outcome.HELD_BY_BUDGET),
     },
     Phase.GONE: {Observation.REPLACED: Move(Phase.REQUEUED)},
     Phase.REQUEUED: {},

@@ -15,18 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from . import ending
-from .eviction import TIMED, Eviction, Phase
+from .eviction import TIMED, Eviction, Outcome, Phase
 from .life_table import TERMINAL
 from .native_eviction import Asked, Said, Turn
-from .settings import PolicySettings
 
 LEAST_BEAT = timedelta(seconds=20)
 """News are held back for so long after a heartbeat; the end is not."""
 LONGEST_BEAT = timedelta(seconds=300)
 """A quarter of what the API server allows: three may fail."""
-PATIENCE = timedelta(seconds=60)
-"""Beyond the ceiling, for the eviction itself of one that saved until then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +85,13 @@ _NEWS: Mapping[Phase, str] = {
 }
 
 
-def decide(asked: Asked, seen: Seen | None, settings: PolicySettings, now: datetime) -> Step:
+def decide(asked: Asked, seen: Seen | None, now: datetime) -> Step:
     """Return what an Eviction and its pod lead to; `seen` is `None` where the pod is gone."""
     if asked.turn is Turn.CANCELLED:
         return Step(stands_down=seen is not None and seen.mark == asked.uid)
     if asked.turn is Turn.NOT_OURS:
         return NOTHING
-    last = _last_word(asked, seen, settings, now)
+    last = _last_word(asked, seen)
     if last is not None or seen is None:
         return Step(report=_completion(asked.said, _ENDINGS[last or "gone"], now))
     is_under_way = seen.is_asked or _is_alive(seen.state)
@@ -112,16 +108,16 @@ def is_abandoned(mark: str, known: frozenset[str]) -> bool:
     return bool(mark) and mark not in known
 
 
-def _last_word(asked: Asked, seen: Seen | None, settings: PolicySettings, now: datetime) -> str | None:
+def _last_word(asked: Asked, seen: Seen | None) -> str | None:
     if seen is None:
         return "gone"
     words = (
         (seen.has_ended, "ended"),
         (not seen.names_us, "unnamed"),
-        # By somebody who has the right to: whoever wants the pod gone all the same has other responders.
-        (seen.state is not None and _was_cancelled(seen.state, asked.uid), "cancelled"),
         # Without this, a controller that could make room for its budget would never have its turn.
-        (seen.state is not None and seen.leaves_at is None and _is_held(seen.state, settings, now), "held"),
+        (_was_stood_down(seen.state, asked.uid, Outcome.HELD_BY_BUDGET), "held"),
+        # By somebody who has the right to: whoever wants the pod gone all the same has other responders.
+        (_was_stood_down(seen.state, asked.uid, Outcome.CANCELLED), "cancelled"),
     )
     return next((word for is_so, word in words if is_so), None)
 
@@ -131,13 +127,9 @@ def _was_asked_before(state: Eviction | None) -> bool:
     return state is not None and state.request_uid != ""
 
 
-def _was_cancelled(state: Eviction, uid: str) -> bool:
-    return state.phase is Phase.CANCELLED and state.request_uid == uid
-
-
-def _is_held(state: Eviction, settings: PolicySettings, now: datetime) -> bool:
-    """True for one that was to be gone by now: where it is only evicted, a budget may hold it for ever."""
-    return ending.is_held(state) and now >= ending.ceiling_of(state, settings) + PATIENCE
+def _was_stood_down(state: Eviction | None, uid: str, outcome: Outcome) -> bool:
+    said = None if state is None else (state.phase, state.outcome, state.request_uid)
+    return said == (Phase.CANCELLED, outcome, uid)
 
 
 def _is_alive(state: Eviction | None) -> bool:

@@ -1,6 +1,7 @@
 """The operator is killed with SIGKILL just before and just after each write of a victim's life: nothing is lost.
 
-Once where victims are deleted, and, for what is then another write, once where they are evicted.
+Once where victims are deleted, and, for what is then another write, once where they are evicted; and once where a budget holds them
+until a short ceiling.
 """
 
 import itertools
@@ -18,7 +19,7 @@ from reprieve_policy import keys
 from reprieve_policy.eviction import Phase
 from reprieve_policy.life_table import Observation
 from reprieve_testing.chaos import edges, records
-from reprieve_testing.chaos.actors import DELETION, LEDGER, LETTING_GO, Actor, When, actor_of, lost_at, point_of
+from reprieve_testing.chaos.actors import DELETION, LEDGER, LETTING_GO, Actor, Point, When, actor_of, lost_at, point_of
 from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.edges import Edge
 from reprieve_testing.chaos.stage import Stage
@@ -30,7 +31,7 @@ Json = Any
 
 TIMES = int(os.environ.get("TIMES", "20"))
 """So often at each write, on each side of it."""
-AT_ONCE = {"delete": 5, "evict": 10}
+AT_ONCE = {"delete": 5, "evict": 10, "hold": 20}
 """Of each kill: so many victims in all that two cores play them in time."""
 MOST_ROUNDS = 12
 SIDES: tuple[When, ...] = ("before", "after")
@@ -42,10 +43,10 @@ Roles = Mapping[str, Callable[[str], Actor]]
 Crash = Callable[[Roles, int], Awaitable[None]]
 
 
-def roles_at(written: Iterable[Edge]) -> Roles:
+def roles_at(written: Iterable[Edge], beside: Iterable[Point] = BESIDE) -> Roles:
     """Return who is killed at the writes of these edges, and of a victim's end: what each kill is called, and its actors."""
     roles: dict[str, Callable[[str], Actor]] = {}
-    points = [(edge, point_of(edge)) for edge in written] + [(ENDS_WELL, point) for point in BESIDE]
+    points = [(edge, point_of(edge)) for edge in written] + [(ENDS_WELL, point) for point in beside]
     for when in SIDES:
         for edge, point in points:
             roles[f"{when} {point.name}"] = lambda name, edge=edge, point=point, when=when: actor_of(
@@ -157,14 +158,25 @@ async def test_killed_around_each_eviction_it_evicts_each_once(
     assert ends == {"create eviction"}
 
 
+async def test_killed_as_it_stands_down_what_a_budget_holds_at_the_ceiling_it_deletes_none(
+    cluster: ClusterHandle, director: Director, stage: Stage, crash: Crash
+) -> None:
+    cluster.set_policy(ceiling="20s", checkpointTimeout="10s", maxDeferral="5s", nearCompletion="0s")
+    await stage.hold()
+    await crash(roles_at([edges.AT_THE_CEILING], beside=()), AT_ONCE["hold"])
+    ends = [write for write in records.read_writes(director.audit_log, stage.namespace) if write.is_deletion]
+    assert {write.what for write in ends} == {"create eviction"}
+    assert not any(write.has_succeeded for write in ends)
+
+
 async def check_ledgers(stage: Stage, actors: list[Actor]) -> None:
-    """Assert that each eviction was counted on its owner, once."""
+    """Assert that each eviction was counted on its owner, once; of one that stayed after all, that it is not."""
     for actor in filter(lambda actor: actor.has_owner, actors):
         owner = await stage.owner(actor.name)
-        assert counted(owner) == 1, f"{actor.name}: {owner['metadata']['annotations']}"
+        assert counted(owner) == (0 if actor.event.is_held else 1), f"{actor.name}: {owner['metadata']}"
 
 
 def counted(owner: Json) -> int:
     """Return the number of evictions in a Job's ledger."""
-    slots = json.loads(owner["metadata"]["annotations"][keys.LEDGER])["slots"]
-    return sum(slot["count"] for slot in slots.values())
+    ledger = owner["metadata"].get("annotations", {}).get(keys.LEDGER)
+    return 0 if ledger is None else sum(slot["count"] for slot in json.loads(ledger)["slots"].values())

@@ -273,6 +273,30 @@ def test_what_a_budget_holds_is_not_deleted(world: World) -> None:
     assert "delete" not in {entry.what for entry in writes}
 
 
+@pytest.fixture
+def low_ceiling(world: World) -> Iterator[None]:
+    world.cluster.set_policy(evictionResponder="true", ceiling="15s", checkpointTimeout="5s", maxDeferral="5s")
+    yield
+    world.cluster.kubectl.read("delete", "pdb", "db", "-n", NAMESPACE)
+    world.cluster.set_policy(evictionResponder="true")
+
+
+@pytest.mark.usefixtures("low_ceiling")
+def test_what_a_budget_holds_at_the_ceiling_is_left_to_the_next_responder(world: World) -> None:
+    """Who may be able to make room for it."""
+    victim = world.victim("kept", labels={"app": "db"}, annotations=POLLS | {keys.CHECKPOINT_TIMEOUT: "5s"})
+    budget(world, at_least=1)
+    world.controller.ask(victim)
+    done = world.wait_said("kept", "completionTime")
+    assert done["message"] == "the pod could not be evicted yet, see its Events: left to the next one"
+    kept = world.cluster.pod(NAMESPACE, "kept")
+    assert kept is not None
+    assert keys.SOFT_EVICTION not in kept["metadata"]["labels"]
+    assert keys.EVICTION_REQUEST not in kept["metadata"]["annotations"]
+    assert "deletionTimestamp" not in kept["metadata"]
+    assert json.loads(kept["metadata"]["annotations"][keys.EVICTION])["outcome"] == "held-by-budget"
+
+
 def test_it_is_no_preemption_so_nothing_protects_a_pod_against_it(world: World) -> None:
     protected = world.asked("protected", labels={keys.PREEMPTIBLE: "false"})
     world.save(protected)

@@ -247,17 +247,20 @@ def test_a_drain_does_not_end_what_a_budget_holds(ours: Guarded) -> None:
         finally:
             ours.kubectl.read("uncordon", "kwok-0")
         assert done.returncode != 0
+        assert "its PodDisruptionBudget allows no eviction now" in done.stderr
         kept = metadata(ours, team, "held")
         assert kept["uid"] == uid
         assert "deletionTimestamp" not in kept
         state = json.loads(kept["annotations"]["reprieve.dev/eviction"])
-        assert (state["phase"], state["outcome"], state["attempt"]) == ("terminating", "saved", 1)
+        assert (state["phase"], state["outcome"], state["attempt"]) == ("cancelled", "held-by-budget", 1)
         told = [event["reason"] for event in ours.kubectl.get("events.v1.events.k8s.io", "-n", team)["items"]]
         assert told.count("CheckpointRequested") == 1
         assert told.count("WaitingForBudget") == 1
         assert ours.calls(team, OPERATORS) == []
         assert {call.code for call in ours.calls(team, OPERATORS, "create")} == {429}
         budget(ours, team, at_least=0)
+        wait_for("it is told anew", lambda: ours.evict(team, "held") == 429 and names(ours, team, "hinted"), 30)
+        ours.save(team, "held")
         ours.gone(team, "held")
         assert ours.calls(team, OPERATORS) == []
 

@@ -1,18 +1,24 @@
-"""Victims that are evicted, not deleted: a disruption budget is honoured, for as long as the victim's ceiling allows."""
+"""Victims that are evicted, not deleted: a disruption budget is honoured, for as long as the victim's ceiling allows.
+
+What an eviction asked for, and a budget holds then, stays.
+"""
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from reprieve_policy import keys
+from reprieve_policy import keys, timestamp
 from reprieve_testing.cluster import ClusterHandle, Program, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
 HELD = ["example.com/other"]
 PACE = {"endWith": "evict", "ceiling": "15s", "checkpointTimeout": "5s", "maxDeferral": "5s"}
+POLLS = {keys.CHECKPOINT_HINT: "annotation:", keys.CHECKPOINT_TIMEOUT: "5s"}
+MOST_WRITES = 5
 
 
 @pytest.fixture
@@ -178,4 +184,90 @@ def test_an_operator_that_was_killed_while_it_waited_for_a_budget_waits_on(
     ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "one"), 40)
     assert state(ended) == before
     assert second.metric('reprieve_api_calls_total{outcome="ok",verb="evict"}') == 1
+    assert second.stop() == 0
+
+
+def evict_mark(cluster: ClusterHandle, namespace: str, name: str) -> None:
+    """Ask that a pod go, as the guard does for a drain."""
+    cluster.kubectl.read("label", "pod", name, "-n", namespace, f"{keys.SOFT_EVICTION}=evict")
+
+
+def stood_down(cluster: ClusterHandle, namespace: str, name: str) -> Any:
+    """Return a pod that nobody asks to go any more, because its budget held it."""
+
+    def find() -> Any:
+        pod = cluster.pod(namespace, name)
+        is_over = pod and keys.SOFT_EVICTION not in pod["metadata"]["labels"] and state(pod)["phase"] == "cancelled"
+        return pod if is_over else None
+
+    found = wait_for("it is stood down", find, 40)
+    assert state(found)["outcome"] == "held-by-budget"
+    assert "deletionTimestamp" not in found["metadata"]
+    return found
+
+
+def ceiling_of(pod: Any) -> datetime:
+    asked_at = timestamp.parse(state(pod)["requestedAt"])
+    assert asked_at is not None
+    return asked_at + timedelta(seconds=15)
+
+
+def test_what_an_eviction_asked_for_and_a_budget_holds_at_the_ceiling_stays_and_its_workload_goes_on(
+    cluster: ClusterHandle, operator: Program, namespace: str
+) -> None:
+    hints = POLLS | {keys.CHECKPOINT_TIMEOUT: "12s"}
+    cluster.create_pod(namespace, "drained", labels={"app": "db"}, annotations=hints, finalizers=HELD)
+    budget(cluster, namespace, "db", at_least=1)
+    evict_mark(cluster, namespace, "drained")
+    asked = cluster.wait_phase(namespace, "drained", "hinted")
+    request = json.loads(asked["metadata"]["annotations"][keys.CHECKPOINT_REQUEST])
+    answer = json.dumps({"state": "saved", "id": request["id"], "step": 7})
+    cluster.annotate(namespace, "drained", f"{keys.CHECKPOINT_ANSWER}={answer}")
+    wait_for("Event", lambda: "WaitingForBudget" in cluster.event_reasons(namespace, "drained"))
+    kept = stood_down(cluster, namespace, "drained")
+    assert datetime.now(UTC) >= ceiling_of(kept)
+    told = json.loads(kept["metadata"]["annotations"][keys.CHECKPOINT_REQUEST])
+    assert (told["id"], told["cancelled"]) == (request["id"], True)
+    assert kept["metadata"]["annotations"][keys.LAST_CHECKPOINT_AT]
+    wait_for("Event", lambda: "SoftEvictionCancelled" in cluster.event_reasons(namespace, "drained"))
+    events = cluster.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
+    (note,) = [event["note"] for event in events if event["reason"] == "SoftEvictionCancelled"]
+    assert "it could not be evicted in time (WaitingForBudget says why)" in note
+    assert operator.metric("reprieve_preemption_cancellations_total") == 1
+    writes = cluster.audit(namespace, "drained")
+    assert {entry.status for entry in writes if entry.what == "create eviction"} == {429}
+    accepted = [entry.what for entry in writes if entry.status < 400]
+    assert (set(accepted), len(accepted) <= MOST_WRITES) == ({"patch"}, True)
+
+
+def test_asked_anew_it_has_its_notice_anew_and_goes_once_the_budget_allows_it(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    cluster.create_pod(namespace, "again", labels={"app": "db"}, annotations=POLLS, finalizers=HELD)
+    budget(cluster, namespace, "db", at_least=1)
+    evict_mark(cluster, namespace, "again")
+    kept = stood_down(cluster, namespace, "again")
+    first, ceiling = state(kept), ceiling_of(kept)
+    budget(cluster, namespace, "db", at_least=0)
+    evict_mark(cluster, namespace, "again")
+    second = state(cluster.wait_phase(namespace, "again", "hinted"))
+    assert second["id"] != first["id"]
+    assert timestamp.parse(second["heldSince"]) == ceiling
+    ended = wait_for("the eviction", lambda: deleted(cluster, namespace, "again"), 40)
+    assert condition(ended)["reason"] == "EvictionByEvictionAPI"
+
+
+def test_what_a_budget_held_while_no_operator_lived_is_tried_once_more_and_stood_down(
+    cluster: ClusterHandle, operator: Program, namespace: str
+) -> None:
+    cluster.create_pod(namespace, "late", labels={"app": "db"}, finalizers=HELD)
+    budget(cluster, namespace, "db", at_least=1)
+    evict_mark(cluster, namespace, "late")
+    waiting = cluster.wait_phase(namespace, "late", "terminating")
+    operator.kill()
+    wait_for("the ceiling is over", lambda: datetime.now(UTC) > ceiling_of(waiting), 40)
+    second = cluster.start_operator()
+    second.wait_leading()
+    stood_down(cluster, namespace, "late")
+    assert second.metric('reprieve_api_calls_total{outcome="429",verb="evict"}') == 1
     assert second.stop() == 0

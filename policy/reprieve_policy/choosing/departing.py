@@ -5,8 +5,9 @@ for those whom the operator has told does the whole cluster wait: it sees to it 
 grace of years, or with a mark that nobody can read, would end all preemption.
 
 What waits for a PodDisruptionBudget, because an eviction asked for it, goes when the budget lets it: nobody waits for it but on
-its node, and after the `ceiling` it is one that stays. Without this, whoever may evict a pod of his own and holds it by a budget
-would have made it nobody's victim. Nor is it waited for elsewhere once somebody deletes it: the rest of its gang does not go with it.
+its node, and after the `ceiling` it is one that stays, also where it is asked anew. Without this, whoever may evict a pod of his
+own and holds it by a budget would have made it nobody's victim. Nor is it waited for elsewhere once somebody deletes it: the rest
+of its gang does not go with it.
 """
 
 from datetime import datetime
@@ -56,7 +57,7 @@ def read(pod: Pod) -> Going | None:
     if pod.metadata.deletionTimestamp is not None:
         return Going(timestamp.parse(pod.metadata.deletionTimestamp), is_told and not is_held)
     if state is not None and is_held:
-        return Going(state.requested_at, is_told=False, is_held=True)
+        return Going(ending.held_since(state), is_told=False, is_held=True)
     if state is not None:
         return Going(state.requested_at, is_told) if is_told else None
     # A mark that nobody can read asks for nothing.

@@ -95,7 +95,9 @@ class Actor:
             has_notice=self.has_hint,
             least=timedelta(seconds=self.seconds - _IMPRECISION),
             longest=timedelta(seconds=longest),
-            must_be_deleted=self.event.is_preemptible and self.event.act in (None, Act.INSIST),
+            must_be_deleted=self.event.is_preemptible
+            and self.event.act in (None, Act.INSIST)
+            and not self.event.is_held,
             ended_at=self.ended_at,
         )
 
@@ -133,7 +135,7 @@ def actor_of(edge: Edge, point: Point, when: When, name: str) -> Actor:
     kills = [Kill(point, when)]
     if event.after_a_lost_hint:
         kills.insert(0, Kill(point_of(Edge(Phase.REQUESTED, Observation.CHECKPOINT_WANTED)), "after"))
-    if way.before_a_lost_delete:
+    if way.before_a_lost_delete and not event.is_held:
         kills.insert(0, Kill(DELETION, "before"))
     return Actor(
         name=name,
@@ -141,7 +143,7 @@ def actor_of(edge: Edge, point: Point, when: When, name: str) -> Actor:
         says=way.says,
         seconds=edges.seconds_of(edge),
         has_hint=event.has_hint,
-        has_owner=point in (LEDGER, LETTING_GO),
+        has_owner=point in (LEDGER, LETTING_GO) or event.is_held,
         walltime=edges.walltime_of(edge),
         partner=partner_of(name, event) if way.is_in_gang else None,
         scene=edge.phase,

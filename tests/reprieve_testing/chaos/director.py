@@ -22,7 +22,7 @@ from .actors import HELD, Actor, Kill, Workloads, is_deletion, state_in, utc_now
 from .edges import Act
 from .invariants import History, Outage
 from .proxy import Answer, Call, Dropped
-from .stage import Stage, all_of
+from .stage import BY_A_BUDGET, Stage, all_of
 
 Json = Any
 
@@ -187,6 +187,7 @@ class Director:
         owners = [await self.stage.create_owner(actor.name)] if actor.has_owner else []
         held = [HELD] if actor.event.act is Act.DELETE else []
         labels = {} if actor.event.is_preemptible else {keys.PREEMPTIBLE: "false"}
+        labels |= BY_A_BUDGET if actor.event.is_held else {}
         if actor.name in self._gangs:
             labels[keys.POD_GROUP] = self._gangs[actor.name]
         pod = self.stage.pod(actor.name, annotations, labels=labels, finalizers=held, ownerReferences=owners)
@@ -200,7 +201,8 @@ class Director:
         actor.marked_at = utc_now()
         if actor.partner is not None:
             actor.partner.marked_at = actor.marked_at
-        await (self.stage.preempt(actor.name) if actor.is_preempted else self.stage.mark(actor.name))
+        mark = self.stage.preempt if actor.is_preempted else self.stage.mark
+        await (self.stage.drain(actor.name) if actor.event.is_held else mark(actor.name))
 
     async def _play(self, actor: Actor, call: Call) -> None:
         if is_deletion(call):

@@ -75,6 +75,8 @@ class Event:
     has_hint: bool = True
     after_a_lost_hint: bool = False
     partner_saves: bool = False
+    is_held: bool = False
+    """An eviction asked for it, and a budget holds it until the ceiling."""
 
 
 WAYS: Mapping[Phase, Way] = {
@@ -108,6 +110,7 @@ EVENTS: Mapping[Observation, Event] = {
     Observation.DELETED_BY_OTHERS: Event(act=Act.DELETE),
     Observation.CONTAINERS_ENDED: Event(act=Act.END),
     Observation.OBJECT_GONE: Event(act=Act.VANISH),
+    Observation.HELD: Event(is_held=True, seconds=SHORT),
 }
 
 PASSED: Mapping[Phase, Observation] = {
@@ -150,6 +153,9 @@ NO_WRITE: Mapping[Edge, str] = {
 }
 """Edges at which no write of the operator's can be cut in two, and why. Those of a phase that is over are in no table."""
 
+AT_THE_CEILING = Edge(Phase.TERMINATING, Observation.HELD)
+"""The ceiling is one for all, and above what any other victim asks for: who comes to this edge does so in a test of its own."""
+
 
 class Landing(NamedTuple):
     """What a write says that performs an edge, and those after it that are walked in the same decision; `None`: as before."""
@@ -166,8 +172,8 @@ def all_edges() -> Iterator[Edge]:
 
 
 def written_edges() -> list[Edge]:
-    """Return the edges that begin a write: all but those that `NO_WRITE` excuses."""
-    return [edge for edge in all_edges() if edge not in NO_WRITE]
+    """Return the edges that begin a write: all but those that `NO_WRITE` excuses, and the one at the ceiling."""
+    return [edge for edge in all_edges() if edge not in NO_WRITE and edge != AT_THE_CEILING]
 
 
 def lost_edges() -> list[Edge]:
@@ -177,7 +183,7 @@ def lost_edges() -> list[Edge]:
 
 def left_edges() -> list[Edge]:
     """Return the edges at which nobody is killed: there is nothing yet to be cut in two, or lost."""
-    tried = {*written_edges(), *lost_edges(), *_AS_OUR_HOLD_ENDS}
+    tried = {*written_edges(), AT_THE_CEILING, *lost_edges(), *_AS_OUR_HOLD_ENDS}
     return [edge for edge in all_edges() if edge not in tried]
 
 

@@ -19,6 +19,8 @@ _NOT_FOUND = 404
 _SYNCED = "example.com/synced"
 _ENDED = ("Succeeded", "Failed")
 _LEASE = object_path("leases", OPERATOR_NAMESPACE, "reprieve-operator")
+BY_A_BUDGET = {"example.com/held": "by-a-budget"}
+"""Labels of pods that `Stage.hold` keeps from being evicted."""
 
 
 class Stage:
@@ -79,6 +81,21 @@ class Stage:
             "annotations": {keys.KOORDINATOR_SOFT_EVICTION: "true"},
         }
         await self.patch(name, {"metadata": metadata})
+
+    async def drain(self, name: str) -> None:
+        """Mark a pod as the guard does for an eviction."""
+        await self.patch(name, {"metadata": {"labels": {keys.SOFT_EVICTION: mark.EVICT}}})
+
+    async def hold(self) -> None:
+        """Have a budget allow no eviction, ever."""
+        spec = {"minAvailable": 1000, "selector": {"matchLabels": BY_A_BUDGET}}
+        document = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "held"},
+            "spec": spec,
+        }
+        await self._call(self._api.post(self._path("poddisruptionbudgets"), document, dict))
 
     async def unmark(self, name: str) -> None:
         """Take back whatever asks for the pod."""

@@ -220,7 +220,21 @@ TENANTS = {
         pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, must_evict=True))}),
         want={"is_told": True, "is_held": False},
     ),
-    "nor is what is to be deleted": Case(
+    "unless a budget held it before: then since that": Case(
+        pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, must_evict=True, held_since=after(-60)))}),
+        want={"is_told": False, "is_held": True, "goes_at": after(-60)},
+    ),
+    "one that was taken back stays, whatever held it before": Case(
+        pod=a_pod(
+            annotations={
+                keys.EVICTION: render(
+                    replace(HINTED, phase=Phase.CANCELLED, deadline=None, must_evict=True, held_since=after(-60))
+                )
+            }
+        ),
+        want={"is_going": False, "is_held": False},
+    ),
+    "what is to be deleted is told": Case(
         pod=a_pod(annotations={keys.EVICTION: render(ENDING)}), want={"is_told": True, "is_held": False}
     ),
     "a mark changes nothing of one that goes": Case(

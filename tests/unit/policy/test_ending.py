@@ -1,15 +1,16 @@
 """How a victim that may go is ended, as a table of what holds then."""
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 import pytest
 
 from reprieve_policy import ending
 from reprieve_policy.ending import Job, Way
-from reprieve_policy.eviction import Outcome
+from reprieve_policy.eviction import Eviction, Outcome, Phase
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.suspension import Standing
-from reprieve_testing.builders import EvictionBuilder, after, an_eviction
+from reprieve_testing.builders import NOW, EvictionBuilder, after, an_eviction
 
 EVICTS = PolicySettings(end_with="evict", ceiling_seconds=600)
 SUSPENDS = PolicySettings(suspend_jobs=True, end_with="evict", ceiling_seconds=600)
@@ -82,10 +83,10 @@ def test_a_victim_is_ended(case: Case) -> None:
     assert ending.decide(victim, case.job, case.settings, after(case.seconds)) is case.want
 
 
-def test_a_budget_is_waited_for_until_the_ceiling_or_without_end() -> None:
-    asked_by_a_person = an_eviction().build()
-    assert ending.waits_until(asked_by_a_person, EVICTS) == after(600)
-    assert ending.waits_until(replace(asked_by_a_person, must_evict=True), EVICTS) is None
+def test_others_wait_for_what_a_budget_holds_until_the_ceiling_and_once_more_for_all_that_follow() -> None:
+    asked = replace(an_eviction().build(), must_evict=True)
+    assert ending.waits_until(asked, EVICTS) == after(600)
+    assert ending.waits_until(replace(asked, requested_at=after(900), held_since=after(600)), EVICTS) == after(1200)
 
 
 @pytest.mark.parametrize("must_evict", [True, False])
@@ -93,6 +94,43 @@ def test_only_what_is_to_be_evicted_and_has_been_heard_is_held(*, must_evict: bo
     ended = replace(an_eviction().ended(Outcome.SAVED).build(), must_evict=must_evict)
     assert ending.is_held(ended) is must_evict
     assert not ending.is_held(replace(an_eviction().build(), must_evict=must_evict))
+
+
+@pytest.mark.parametrize("must_evict", [True, False])
+def test_what_a_budget_held_before_may_be_held_again_while_it_saves(*, must_evict: bool) -> None:
+    again = replace(an_eviction().build(), must_evict=must_evict, held_since=NOW)
+    assert ending.is_held(again) is must_evict
+    assert not ending.is_held(replace(again, phase=Phase.CANCELLED))
+
+
+def stood_down(ago: float, since: float | None = None) -> Eviction:
+    """Return the last state of one that was asked for `ago` seconds ago, and that a budget held before that, or not."""
+    held_since = None if since is None else after(-since)
+    over = an_eviction().in_phase(Phase.CANCELLED).build()
+    return replace(over, requested_at=after(-ago), held_since=held_since, outcome=Outcome.HELD_BY_BUDGET)
+
+
+FOLLOWED = {
+    "the first one follows nothing": (None, None),
+    "nor does one after another end": (an_eviction().in_phase(Phase.CANCELLED).build(), None),
+    "one soon after a budget held it": (stood_down(ago=600), NOW),
+    "or later": (stood_down(ago=700), after(-100)),
+    "however often": (stood_down(ago=600, since=7200), after(-7200)),
+    "also where a scheduler was refused between": (
+        replace(stood_down(ago=5, since=600), phase=Phase.SPARED, outcome=Outcome.SPARED),
+        after(-600),
+    ),
+    "until it was nobody's victim for as long": (stood_down(ago=1199), after(-599)),
+    "and no longer": (stood_down(ago=1200), None),
+}
+
+
+@pytest.mark.parametrize(("before", "want"), FOLLOWED.values(), ids=FOLLOWED)
+def test_what_is_asked_anew_after_a_budget_held_it_is_not_waited_for_anew(
+    before: Eviction | None, want: datetime | None
+) -> None:
+    begun = an_eviction().build()
+    assert ending.follow_on(begun, before, EVICTS) == replace(begun, held_since=want)
 
 
 INHERITED = {

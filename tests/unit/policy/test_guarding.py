@@ -98,6 +98,26 @@ CASES = {
         state=in_phase(Phase.TERMINATING, ago=1800, must_evict=True)
     ),
     "until then it holds": Case(state=in_phase(Phase.TERMINATING, ago=1799, must_evict=True), want="waits"),
+    "one that is asked anew after a budget held it is waited for no longer than another ceiling": Case(
+        state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-1800))
+    ),
+    "until then it has its notice": Case(
+        state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-1799)),
+        want="waits",
+        until=after(540),
+    ),
+    "against an eviction it has it always": Case(
+        state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-(10**6))),
+        seeker=EVICTED,
+        want="waits",
+        until=after(540),
+    ),
+    "what a budget had stood down is a pod like any other": Case(
+        state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), want="told", until=after(600)
+    ),
+    "nobody is told while the budget holds it": Case(
+        state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), seeker=HELD, want="held"
+    ),
     "what protected it does so still": Case(
         pod=HINTING.in_class(10), state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True), want="class"
     ),

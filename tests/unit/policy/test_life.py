@@ -22,6 +22,7 @@ UNMARKED = Seen(is_marked=False)
 DELETED = Seen(is_being_deleted=True)
 ENDED = Seen(containers_ended=True)
 GONE = Seen(is_gone=True)
+HELD = Seen(is_held=True)
 REPLACED = Seen(is_gone=True, is_replaced=True)
 LOST = Seen(hint_was_lost=True)
 PROTECTED = Seen(reprieve=Reprieve(Ground.NON_PREEMPTIBLE, None))
@@ -65,6 +66,7 @@ class Story:
     settings: PolicySettings = field(default_factory=PolicySettings)
     deadline: datetime | None = None
     source: Source = Source.LABEL
+    must_evict: bool = False
 
 
 REQUESTED_AND_HINTED = (0, NOTHING)
@@ -204,6 +206,29 @@ STORIES = {
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, UNMARKED)),
         phases=(HINTED, Phase.SAVED, TERMINATING, Phase.CANCELLED),
         outcome=Outcome.CANCELLED,
+    ),
+    "one that an eviction asked for is stood down where a budget holds it at the ceiling": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, HELD), (1799, HELD), (1800, HELD)),
+        phases=(HINTED, Phase.SAVED, TERMINATING, CANCELLED),
+        outcome=Outcome.HELD_BY_BUDGET,
+        must_evict=True,
+    ),
+    "not before its eviction was tried": Story(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_go=False)), (1800, NOTHING), (1801, NOTHING)),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+        must_evict=True,
+    ),
+    "nor one that is going": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVED), (1800, replace(HELD, is_being_deleted=True))),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+        must_evict=True,
+    ),
+    "nor what may be deleted then": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVED), (1800, HELD)),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
     ),
     "one that ends by itself while a budget holds up its eviction has finished as it was": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVED), (6, ENDED)),
@@ -430,7 +455,7 @@ STORIES = {
 
 
 def live(story: Story) -> tuple[Eviction, list[Phase]]:
-    eviction, phases = replace(an_eviction().build(), source=story.source), []
+    eviction, phases = replace(an_eviction().build(), source=story.source, must_evict=story.must_evict), []
     for second, seen in story.seen:
         decision = life.decide(eviction, seen, story.plan, story.settings, after(second))
         eviction = decision.eviction
@@ -608,6 +633,7 @@ LEADS_ON = {
     Observation.DEFERRED: ((Phase.HINTED, Phase.CHECKPOINTING), "more time is given once"),
     Observation.DEADLINE_UNANSWERED: ((Phase.HINTED,), "every other phase that waits was reached by an answer"),
     Observation.DEADLINE_ANSWERED: ((CHECKPOINTING, EXTENDED, DEFERRED), "one that is only hinted has not answered"),
+    Observation.HELD: ((TERMINATING,), "nothing else waits for a budget"),
     Observation.RELEASED: ((SETTLED, Phase.SAVED), "only of whom nothing more is to be heard waits for others"),
     Observation.MARK_REMOVED: ((*BEFORE_DELETE, TERMINATING), "what is over is not taken back"),
     Observation.DELETED_BY_OTHERS: (BEFORE_DELETE, "afterwards it was us"),

@@ -46,7 +46,8 @@ class Turn(NamedTuple):
 
 
 def turns_of(victim: Life) -> Iterator[Turn]:
-    eviction, now = replace(REQUESTED, source=victim.source), NOW
+    must_evict = victim.source is Source.EVICTION_REQUEST
+    eviction, now = replace(REQUESTED, source=victim.source, must_evict=must_evict), NOW
     for elapsed, seen in victim.steps:
         now += elapsed
         decision = victim.decide(eviction, seen, now)
@@ -83,6 +84,7 @@ def seen_by(chance: Random) -> Seen:
         hint_was_lost=chance.random() < 0.3,
         may_go=chance.random() < 0.5,
         is_node_lost=chance.random() < 0.2,
+        is_held=chance.random() < 0.5,
     )
 
 
@@ -132,6 +134,14 @@ def test_no_victim_waits_beyond_the_ceiling() -> None:
         state = decision.eviction
         assert state.phase not in BEFORE_DELETE or now < ceiling
         assert state.deadline is None or state.deadline <= ceiling
+
+
+def test_nothing_waits_for_a_budget_beyond_the_ceiling_where_it_may_not_be_deleted_then() -> None:
+    for victim, _, seen, now, decision in TURNS:
+        state = decision.eviction
+        if state.phase is Phase.TERMINATING and state.must_evict and seen.is_held:
+            ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
+            assert now < ceiling or seen.is_being_deleted
 
 
 def test_a_deadline_that_was_told_never_comes_earlier() -> None:

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy import responder
-from reprieve_policy.eviction import TIMED, Eviction, Outcome, Phase, Source
+from reprieve_policy.eviction import TIMED, Outcome, Phase, Source
 from reprieve_policy.life_table import TERMINAL
 from reprieve_policy.native_eviction import Asked, PodReference, Said, Turn
 from reprieve_policy.responder import NOTHING, Report, Seen, Step
-from reprieve_policy.settings import PolicySettings
 from reprieve_testing.builders import NOW, after, an_eviction
 
 ASKED = Asked(uid="uid", pod=PodReference(name="p", uid="pod-uid"), turn=Turn.OURS, said=Said(started_at=NOW))
@@ -20,7 +19,6 @@ ABOUT_TO = "the workload is about to be asked to save its work"
 HINTED = replace(an_eviction().hinted(deadline=after(600)).build(), source=Source.EVICTION_REQUEST, request_uid="uid")
 VICTIM = Seen(mark="uid", is_asked=True, state=HINTED)
 SAYS = "the workload was asked to save its work, and has not answered yet"
-SETTINGS = PolicySettings()  # a ceiling of 30 min
 CANCELLED = replace(HINTED, phase=Phase.CANCELLED, outcome=Outcome.CANCELLED, deadline=None)
 
 
@@ -91,6 +89,16 @@ CASES: dict[str, tuple[Asked, Seen | None, Step]] = {
         Seen(state=CANCELLED),
         completed("the soft eviction was taken back: left to the next one"),
     ),
+    "one that its budget held until the ceiling is left to the next, who may be able to make room for it": (
+        ASKED,
+        Seen(state=replace(CANCELLED, outcome=Outcome.HELD_BY_BUDGET)),
+        completed("the pod could not be evicted yet, see its Events: left to the next one"),
+    ),
+    "one that was held before it was asked by this request is asked for good": (
+        ASKED,
+        Seen(state=replace(CANCELLED, outcome=Outcome.HELD_BY_BUDGET, request_uid="another")),
+        Step(marks=True, insists=True, report=Report(heartbeat_at=after(1), message=ABOUT_TO)),
+    ),
     "a cancelled request stands its victim down": (
         replace(ASKED, turn=Turn.CANCELLED),
         VICTIM,
@@ -105,29 +113,7 @@ CASES: dict[str, tuple[Asked, Seen | None, Step]] = {
 
 @pytest.mark.parametrize(("asked", "seen", "want"), CASES.values(), ids=CASES)
 def test_what_follows(asked: Asked, seen: Seen | None, want: Step) -> None:
-    assert responder.decide(asked, seen, SETTINGS, after(1)) == want
-
-
-ENDING = replace(HINTED, phase=Phase.TERMINATING, outcome=Outcome.SAVED, deadline=None, must_evict=True)
-HELD = {
-    "one that is evicted, and is still there a minute after the ceiling": (ENDING, None, 1860, True),
-    "not before: it may have saved until then": (ENDING, None, 1859, False),
-    "one that is being deleted goes": (ENDING, after(1900), 1860, False),
-    "one that is deleted goes without that": (replace(ENDING, must_evict=False), None, 1860, False),
-    "one that saves still is bound by its own ceiling": (replace(HINTED, must_evict=True), None, 1860, False),
-}
-
-
-@pytest.mark.parametrize(("state", "leaves_at", "seconds", "want"), HELD.values(), ids=HELD)
-def test_one_that_a_budget_holds_for_ever_is_left_to_the_next(
-    state: Eviction, leaves_at: datetime | None, seconds: float, *, want: bool
-) -> None:
-    """Who may be able to make room for it."""
-    victim = replace(VICTIM, state=state, leaves_at=leaves_at)
-    report = responder.decide(ASKED, victim, SETTINGS, after(seconds)).report
-    assert report is not None
-    assert (report.completed_at is not None) is want
-    assert (report.message == "the pod could not be evicted yet, see its Events: left to the next one") is want
+    assert responder.decide(asked, seen, after(1)) == want
 
 
 def said(seconds: float, message: str = SAYS, expected: float | None = 600) -> Asked:
@@ -149,11 +135,11 @@ BEATS = {
 
 @pytest.mark.parametrize(("asked", "now", "want"), BEATS.values(), ids=BEATS)
 def test_a_heartbeat_comes_when_something_is_new_and_never_too_often(asked: Asked, now: datetime, want: bool) -> None:  # noqa: FBT001 - a table's
-    assert (responder.decide(asked, VICTIM, SETTINGS, now).report is not None) is want
+    assert (responder.decide(asked, VICTIM, now).report is not None) is want
 
 
 def test_the_end_is_said_at_once() -> None:
-    assert responder.decide(said(0), None, SETTINGS, after(1)).report == Report(
+    assert responder.decide(said(0), None, after(1)).report == Report(
         heartbeat_at=after(1), completed_at=after(1), message="the pod is gone"
     )
 
@@ -161,7 +147,7 @@ def test_the_end_is_said_at_once() -> None:
 def test_no_time_is_before_what_is_written() -> None:
     """The API server refuses a heartbeat before the start, or before the last one; its clock may be ahead of ours."""
     ahead = replace(ASKED, said=Said(started_at=after(10), heartbeat_at=after(12)))
-    report = responder.decide(ahead, None, SETTINGS, after(1)).report
+    report = responder.decide(ahead, None, after(1)).report
     assert report is not None
     assert report.completed_at == report.heartbeat_at == after(12)
 
@@ -169,7 +155,7 @@ def test_no_time_is_before_what_is_written() -> None:
 def test_every_phase_that_lasts_has_a_sentence() -> None:
     for phase in set(Phase) - set(TERMINAL):
         state = replace(HINTED, phase=phase, deadline=after(600) if phase in TIMED else None)
-        report = responder.decide(ASKED, replace(VICTIM, state=state), SETTINGS, NOW).report
+        report = responder.decide(ASKED, replace(VICTIM, state=state), NOW).report
         assert report is not None
         assert report.message
         assert (report.expected_at is not None) == (phase in TIMED)
@@ -180,7 +166,7 @@ def test_it_is_heard_of_in_time_however_often_it_looks(beat: int, look: int) -> 
     """Whoever looks at least every 10 minutes says so before the API server's 20 are over."""
     asked = said(beat)
     if look - beat >= 600:
-        assert responder.decide(asked, VICTIM, SETTINGS, after(look)).report is not None
+        assert responder.decide(asked, VICTIM, after(look)).report is not None
 
 
 def test_a_mark_of_an_eviction_that_is_gone_is_abandoned() -> None:
