@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from . import checkpoint, choosing, ending, keys, mark, reprieve
+from . import checkpoint, choosing, ending, keys, mark, reprieve, timestamp
 from .choosing import Refusal
 from .eviction import TIMED, Eviction, Ground, Phase, Source
 from .facts import Facts
@@ -227,9 +227,10 @@ def _of_one_that_is_protected(sought: Sought, seeker: Seeker, facts: Facts, now:
         return _refused(_PROTECTED[protection.ground], protection.until)
     if seeker.refusal is not None:
         # Without its figures and names: whoever reads a scheduler's log or events may own neither the pod nor the rest of its gang.
-        ground = seeker.refusal.ground
-        path = _PATHS.get(ground, "metadata")
-        return _refused(Violation(path, Kind.FORBIDDEN, None, choosing.SENTENCES[ground]), None)
+        ground, until = seeker.refusal.ground, seeker.refusal.until
+        # With its date: a toleration may hold for weeks.
+        said = choosing.SENTENCES[ground] + ("" if until is None else f", until {timestamp.render(until)}")
+        return Ruling(violation=Violation(_PATHS.get(ground, "metadata"), Kind.FORBIDDEN, None, said), until=until)
     if seeker.is_busy:
         return _refused(_BUSY, None)
     return None

@@ -5,19 +5,23 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from realcluster import build
 from realcluster.programs import OPERATOR, WEBHOOKS
+from reprieve_testing import storms
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.guarded import HINT, SCHEDULER, Guarded, a_pod, a_priority_class, guarded_cluster
 
 pytestmark = pytest.mark.cluster
 
-HIGH, LOW, TOLERANT = "doors-high", "doors-low", "doors-tolerant"
+HIGH, LOW = "doors-high", "doors-low"
+TOLERANT, TOLERANT_FOR_NOW = "doors-tolerant", "doors-tolerant-for-now"
 TOLERATION = "preemption-toleration.scheduling.x-k8s.io/"
+TOLERATION_SECONDS = 20
 ADMIN = "admin"
 A_VOLUME_THAT_NOBODY_MAKES: Any = (
     {
@@ -51,13 +55,15 @@ def ours() -> Iterator[Guarded]:
             "default",
             a_priority_class(HIGH, 1000),
             a_priority_class(LOW, 10),
-            a_priority_class(
-                TOLERANT,
-                10,
-                **{f"{TOLERATION}minimum-preemptable-priority": "2000", f"{TOLERATION}toleration-seconds": "-1"},
-            ),
+            a_tolerant_class(TOLERANT, -1),
+            a_tolerant_class(TOLERANT_FOR_NOW, TOLERATION_SECONDS),
         )
         yield cluster
+
+
+def a_tolerant_class(name: str, seconds: int) -> Any:
+    said = {"minimum-preemptable-priority": "2000", "toleration-seconds": str(seconds)}
+    return a_priority_class(name, 10, **{f"{TOLERATION}{key}": text for key, text in said.items()})
 
 
 # Schedulers.
@@ -84,6 +90,27 @@ def test_a_victim_that_its_preemptor_may_not_have_is_refused_and_never_marked(
         wait_for("it comes back", lambda: len(ours.calls(team)) > 1, 30)
         assert {call.code for call in ours.calls(team)} == {429}
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
+
+
+def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_makes_room(ours: Guarded) -> None:
+    # On a node of which nobody else was refused lately: the more were, the longer are the times.
+    with ours.namespace("tolerates") as team:
+        ours.create(team, a_pod("tolerant", slots=2, priority_class=TOLERANT_FOR_NOW, node="kwok-1", annotations=HINT))
+        ours.running(team, "tolerant")
+        ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-1"))
+        ends_at = scheduled_at(ours, team, "tolerant") + timedelta(seconds=TOLERATION_SECONDS)
+        wait_for("the scheduler is refused", lambda: ours.calls(team), 30)
+        assert ours.calls(team)[0].at < ends_at
+        told = ours.in_phase(team, "tolerant", "hinted", "checkpointing")
+        state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
+        asked_at = datetime.fromisoformat(state["requestedAt"])
+        assert 0 <= (asked_at - ends_at).total_seconds() < 10
+        assert (state["source"], state["initiator"]) == ("koordinator", "kube-scheduler")
+        ours.save(team, "tolerant")
+        ours.running(team, "preemptor")
+        assert ours.pod(team, "tolerant") is None
+        assert {call.code for call in ours.calls(team)} <= {429, 404}
+        assert storms.rate(ours.calls(team)) <= 1
 
 
 def test_what_a_node_needs_takes_whom_nobody_may_preempt_after_notice(ours: Guarded) -> None:
@@ -370,6 +397,12 @@ def budget(ours: Guarded, team: str, at_least: int) -> None:
         return is_seen and status.get("currentHealthy", 0) > 0
 
     wait_for("the budget is counted", is_counted, 60)
+
+
+def scheduled_at(ours: Guarded, team: str, name: str) -> datetime:
+    conditions = (ours.pod(team, name) or {})["status"]["conditions"]
+    (found,) = (one for one in conditions if one["type"] == "PodScheduled")
+    return datetime.fromisoformat(found["lastTransitionTime"])
 
 
 def names(ours: Guarded, team: str, phase: str) -> list[str]:

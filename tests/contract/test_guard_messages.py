@@ -3,6 +3,7 @@
 To change a text, delete `golden/guard.txt`, run this test twice, and read the difference.
 """
 
+from datetime import datetime
 from pathlib import Path
 
 from reprieve_policy import guarding
@@ -30,10 +31,9 @@ def in_phase(phase: Phase, **fields: object) -> Eviction:
     return Eviction(phase=phase, **known)  # type: ignore[arg-type]  # named by this module only
 
 
-def refused(ground: Ground) -> Seeker:
-    return Seeker(
-        door=Door.PREEMPTION, refusal=Refusal(ground, "what only an owner may read: pod worker-7 has priority 9000")
-    )
+def refused(ground: Ground, until: datetime | None = None) -> Seeker:
+    detail = "what only an owner may read: pod worker-7 has priority 9000"
+    return Seeker(door=Door.PREEMPTION, refusal=Refusal(ground, detail, until))
 
 
 HINTING = a_pod().with_hint()
@@ -50,6 +50,7 @@ SAID = {
         PREEMPTED,
     ),
     "a toleration": (sought(HINTING), refused(Ground.TOLERATION)),
+    "a toleration that ends": (sought(HINTING), refused(Ground.TOLERATION, after(600))),
     "a class": (sought(HINTING), refused(Ground.CLASS)),
     "what it is defended with": (sought(HINTING), refused(Ground.PRIORITY)),
     "another ground": (sought(HINTING), refused(Ground.QUOTA)),

@@ -4,7 +4,7 @@ Nothing of the preemptor is in them but its priority and class: they are shown t
 """
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from reprieve_policy import timestamp
@@ -19,12 +19,15 @@ class Refusal(NamedTuple):
 
     ground: Ground
     detail: str
+    until: datetime | None = None
+    """When a toleration ends; `None` where nobody knows for how long the ground holds."""
 
 
 def refusal(ground: Ground, preemptor: Preemptor, tenant: Tenant, scene: Scene) -> Refusal:
     """Return a ground that holds against this pod itself, in a sentence."""
     told = _WITH_FIGURES.get(ground)
-    return Refusal(ground, SENTENCES[ground] if told is None else told(preemptor, tenant, scene))
+    until = _toleration_end(tenant) if ground is Ground.TOLERATION else None
+    return Refusal(ground, SENTENCES[ground] if told is None else told(preemptor, tenant, scene), until)
 
 
 def _tell_priority(preemptor: Preemptor, tenant: Tenant, _scene: Scene) -> str:
@@ -43,13 +46,18 @@ def _tell_class(preemptor: Preemptor, tenant: Tenant, scene: Scene) -> str:
 
 
 def _tell_toleration(preemptor: Preemptor, tenant: Tenant, _scene: Scene) -> str:
-    policy, since = tenant.toleration.toleration, tenant.toleration.scheduled_at
+    policy, until = tenant.toleration.toleration, _toleration_end(tenant)
     assert policy is not None
     mine, minimum = preemptor.guest.priority, policy.minimum_preemptable_priority
     refused = f"its PriorityClass tolerates priorities below {minimum}, and the preemptor's is {mine}"
-    if policy.seconds < 0 or since is None:
-        return refused
-    return f"{refused}, until {timestamp.render(since + timedelta(seconds=policy.seconds))}"
+    return refused if until is None else f"{refused}, until {timestamp.render(until)}"
+
+
+def _toleration_end(tenant: Tenant) -> datetime | None:
+    policy, since = tenant.toleration.toleration, tenant.toleration.scheduled_at
+    if policy is None or policy.seconds < 0 or since is None:
+        return None
+    return since + timedelta(seconds=policy.seconds)
 
 
 _WITH_FIGURES: Mapping[Ground, Callable[[Preemptor, Tenant, Scene], str]] = {

@@ -354,6 +354,7 @@ def test_what_protects_a_gang_is_told_of_the_pod_that_it_protects():
     assert choosing.why_not(ONE, scene.rooms["a"].tenants[0], scene) == (
         Ground.GANG,
         "its gang goes as a whole, and a2 of it may not: it is not preemptible: by its class and checkpoint, or by its label",
+        None,
     )
 
 

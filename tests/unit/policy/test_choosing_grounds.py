@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,22 @@ def test_times_are_judged_at_the_scenes_moment():
 
     assert choosing.why_not(ME, tolerating(61), replace(later, now=NOW)) is not None
     assert choosing.why_not(ME, tolerating(61), later) is None
+
+
+ENDS = {
+    "a toleration for a time": (tolerating(61), after(1)),
+    "one for ever": (tolerating(-1), None),
+    "one whose time has not begun": (tolerating(61, since=None), None),
+    "another ground": (low(preemption_class=5), None),
+}
+
+
+@pytest.mark.parametrize(("tenant", "until"), ENDS.values(), ids=ENDS)
+def test_it_is_known_when_a_refusal_ends(tenant: Tenant, until: datetime | None):
+    refused = choosing.why_not(ME, tenant, a_scene().build())
+
+    assert refused is not None
+    assert refused.until == until
 
 
 def test_for_kubernetes_own_nothing_is_chosen_and_nobody_is_refused():

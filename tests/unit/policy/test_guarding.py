@@ -188,6 +188,9 @@ CASES = {
     "until a minute after the ceiling": Case(state=in_phase(Phase.CHECKPOINTING, ago=1860, left=9), seeker=EXEMPT),
     # The preemptor.
     "one that its preemptor may not have stays": Case(seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"),
+    "until what keeps it from him ends": Case(
+        seeker=replace(PREEMPTED, refusal=TOLERATED._replace(until=after(60))), want="until", until=after(60)
+    ),
     "whatever it is about": Case(
         seeker=replace(PREEMPTED, refusal=Refusal(choosing.Ground.QUOTA, "of pod secret")), want="quota"
     ),
@@ -227,6 +230,7 @@ WORDS = {
     "finishes": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:01:40Z",
     "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:0",
     "priority": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority",
+    "until": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority, until 2026-11-21T12:01:00Z",
     "quota": "metadata: Forbidden: it uses another quota",
     "held": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its PodDisruptionBudget allows no eviction now",
     "busy": "metadata.annotations[reprieve.dev/eviction]: Forbidden: the preemptor's victims on another node are not gone",
