@@ -91,6 +91,14 @@ async def test_where_nobody_can_say_where_it_runs_it_may_go_for_any_of_them_and_
     assert here.stub.calls[TEAM] == 1
 
 
+async def test_however_many_are_nominated_elsewhere_those_count_where_some_of_it_runs(here: Scene) -> None:
+    for number in range(3, 15):
+        await here.nominate(f"elsewhere-{number}", 2000, node=f"node-{number}")
+    await here.nominate("never", preemptionPolicy="Never")
+    assert "preemptionPolicy is Never" in (await here.delete(grouped(a_victim())))["status"]["message"]
+    assert here.stub.patches == []
+
+
 OTHERS = {
     "goes one by one": (SINGLE, {}),
     "is preempted by none of so low a priority": (WHOLE | {"priority": 1000}, {"priority": 1000}),

@@ -73,6 +73,14 @@ async def test_kubernetes_own_that_waits_there_is_not_hidden_by(
     assert patch["metadata"]["annotations"][keys.PREEMPTOR] == "uid-of-critical"
 
 
+async def test_nor_by_many_who_may_not_have_it(here: Scene) -> None:
+    await here.nominate("critical", CRITICAL)
+    for number in range(12):
+        await here.nominate(f"never-{number}", ago=0.01, preemptionPolicy="Never")
+    assert "asked to save a checkpoint first" in (await here.delete(a_victim()))["status"]["message"]
+    assert "uid-of-critical" in json.dumps(here.stub.patches)
+
+
 async def test_but_whoever_is_more_probable_goes_before_it(here: Scene) -> None:
     await here.nominate("critical", CRITICAL)
     await here.nominate("mine", ago=0.1)

@@ -146,13 +146,13 @@ def a_victim(**metadata: Any) -> Any:
     return pod
 
 
-def a_nominee(name: str, priority: int, *, is_binding: bool = False, **spec: Any) -> Any:
+def a_nominee(name: str, priority: int, *, is_binding: bool = False, node: str = NODE, **spec: Any) -> Any:
     """Return a pod that kube-scheduler turned away and preempts for, or one that has found room, which it binds."""
     conditions = [] if is_binding else [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
     return {
         "metadata": {"name": name, "namespace": "team-b", "uid": f"uid-of-{name}", "resourceVersion": "9"},
         "spec": {"priority": priority, "containers": [], **spec},
-        "status": {"phase": "Pending", "nominatedNodeName": NODE, "conditions": conditions},
+        "status": {"phase": "Pending", "nominatedNodeName": node, "conditions": conditions},
     }
 
 

@@ -19,7 +19,9 @@ from .objects import Victim
 from .pods import Pods
 
 _MOST_SUSPECTS = 10
-"""Looked at for one deletion: rarely are as many nominated to one node."""
+"""Looked at for one deletion, beside Kubernetes' own: rarely are as many nominated to one node."""
+_MOST_NODES = 30
+"""Asked about for one deletion: to so many may pods be nominated that have nothing to do with it."""
 
 
 class Around:
@@ -29,19 +31,6 @@ class Around:
         self._pods, self._stage = pods, stage
         self._listed: list[Victim] | None = None
         self._scene: Scene | None = None
-        self._is_untold = False
-
-    async def has_some(self, node: str, case: Case) -> bool:
-        """False for a node on which nothing goes with the victim.
-
-        Without this, whoever waits anywhere, of Kubernetes' own above all, would end the protection of every native group. Where nobody
-        can say, all have some: the API server waits for three seconds, and is not asked again.
-        """
-        if node == case.victim.node or self._is_untold:
-            return True
-        found = await self._pods.runs_on(node, case.victim, case.namespace)
-        self._is_untold = found is None
-        return found is not False
 
     async def victims(self) -> Sequence[Victim]:
         """Return all that are under way; raises `ApiError`."""
@@ -96,9 +85,7 @@ class Judge:
         """
         refused: tuple[Ruling, Suspect] | None = None
         around = Around(self._pods, self._stage)
-        for nominee in nominees[:_MOST_SUSPECTS]:
-            if not await around.has_some(nominee.node, case):
-                continue
+        for nominee in await self._nearest(nominees, case):
             suspect = await self._suspect(nominee, around)
             if suspect.preemptor.guest.priority <= case.least_priority:
                 continue
@@ -131,6 +118,20 @@ class Judge:
 
     def _unheeded_seconds(self, case: Case) -> float:
         return self._memory.unheeded_seconds(case.victim.uid)
+
+    async def _nearest(self, nominees: Sequence[Nominee], case: Case) -> Sequence[Nominee]:
+        """Return those of the first who are nominated where something goes with the victim, and all such that are Kubernetes' own.
+
+        Without this, whoever waits anywhere, of Kubernetes' own above all, would end the protection of every native group. Where nobody
+        can say whether something does, it does. All nodes are asked about at once: the API server waits for three seconds.
+        """
+        own = case.victim.node
+        others = [node for node in dict.fromkeys(one.node for one in nominees) if node != own][:_MOST_NODES]
+        runs = await asyncio.gather(*(self._pods.runs_on(node, case.victim, case.namespace) for node in others))
+        where = {own, *(node for node, has_some in zip(others, runs, strict=True) if has_some is not False)}
+        found = [one for one in nominees if one.node in where]
+        # Kubernetes' own come last where others are more probable, and not to be hidden by them.
+        return [one for place, one in enumerate(found) if place < _MOST_SUSPECTS or one.is_exempt]
 
     async def _suspect(self, nominee: Nominee, around: Around) -> Suspect:
         namespace = nominee.pod.metadata.namespace or ""
