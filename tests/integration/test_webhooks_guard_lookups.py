@@ -157,6 +157,35 @@ async def test_where_the_budgets_cannot_be_read_the_pod_is_told(tmp_path: Path) 
         assert len(here.stub.patches) == 1
 
 
+async def test_that_budgets_are_not_read_is_said_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scene(tmp_path, ready()) as here:
+        here.stub.barred.add(BUDGETS)
+        pods, seconds = here.guard._pods, time.monotonic()
+        pods._budgets._monotonic = lambda: seconds
+        for passing in (0, 2, 2):
+            seconds += passing
+            await here.evict()
+        assert here.stub.calls[BUDGETS] == 3
+        pods._said_at -= 60
+        seconds += 2
+        await here.evict()
+    said = [vars(record) for record in caplog.records if "budgets not read" in record.getMessage()]
+    assert [one["namespace"] for one in said] == ["team-a", "team-a"]
+    assert "403" in said[0]["error"]
+
+
+@pytest.mark.parametrize("items", [{"db": a_budget(0)}, {}], ids=["one", "none"])
+async def test_nothing_is_said_of_budgets_that_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, items: Any
+) -> None:
+    async with scene(tmp_path, ready()) as here:
+        here.stub.collections[BUDGETS] = items
+        await here.evict()
+    assert "budgets not read" not in caplog.text
+
+
 async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_told(tmp_path: Path) -> None:
     values = [f"{number:063}" for number in range(1000)]
     large = a_budget(0)

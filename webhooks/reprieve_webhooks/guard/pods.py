@@ -1,5 +1,8 @@
 """The guard's calls: the pod that an eviction names, its budgets, its Job, its native group, a preemptor's other victims, the mark."""
 
+import logging
+import math
+import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -23,6 +26,8 @@ from reprieve_webhooks.walltimes import Walltimes
 
 from .objects import PlacedPod, Victim
 
+_LOG = logging.getLogger(__name__)
+
 _NOT_FOUND, _CONFLICT = 404, 409
 _SHARES = 4
 _BOUNDS = {
@@ -42,6 +47,8 @@ _MOST_BYTES_OF_NODE = 8 * 1024 * 1024
 """Of one namespace's pods on a node."""
 _LIST_SECONDS = 0.3
 """The API server waits for three, for the pod, its group and the mark too, and then evicts a pod that nobody was told of."""
+_QUIET_SECONDS = 60.0
+"""After it was said that budgets were not read. Without this, a drain would say it once a second for each namespace."""
 
 
 class _List(msgspec.Struct, gc=False):
@@ -78,6 +85,7 @@ class Pods:
         }
         self._nodes = Lookups(api, Node, timeout_seconds=timeout_seconds)
         self._budgets: Questions[str, Sequence[PodDisruptionBudget]] = Questions(REMEMBERED_SECONDS)
+        self._said_at = -math.inf
         self._groups_there: Questions[tuple[str, str], frozenset[str]] = Questions(REMEMBERED_SECONDS)
 
     async def find(self, namespace: str, name: str, door: Door = Door.PREEMPTION) -> Victim | None:
@@ -131,7 +139,8 @@ class Pods:
         """True where a PodDisruptionBudget is known to allow no eviction of the pod now."""
         try:
             budgets = await self._budgets.answer(namespace, partial(self._list_budgets, namespace))
-        except TooManyQuestionsError:
+        except TooManyQuestionsError as error:
+            self._say_unread(namespace, str(error))
             return False
         return disruption_budget.is_held(pod, budgets)
 
@@ -145,9 +154,20 @@ class Pods:
         try:
             text = await self._api.request("GET", path, params=params, timeout_seconds=seconds, most_bytes=_MOST_BYTES)
             found = deep.decode(text, _Budgets)
-        except (ApiError, msgspec.MsgspecError):
+        except (ApiError, msgspec.MsgspecError) as error:
+            self._say_unread(namespace, str(error))
             return ()
-        return () if found.metadata.continue_ else found.items or ()
+        if found.metadata.continue_:
+            self._say_unread(namespace, f"more than {_MOST_BUDGETS}")
+            return ()
+        return found.items or ()
+
+    def _say_unread(self, namespace: str, why: str) -> None:
+        now = time.monotonic()
+        if now - self._said_at >= _QUIET_SECONDS:
+            self._said_at = now
+            extra = {"namespace": namespace, "error": why}
+            _LOG.warning("budgets not read, pods are asked to save as if there were none", extra=extra)
 
     async def victims(self) -> list[Victim]:
         """Return the pods that are asked to go, as the API server's cache has them."""
