@@ -1,16 +1,20 @@
 """The guard on a real cluster: whom it refuses, whom it puts off, whom it never touches. An unmodified scheduler and kubectl."""
 
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from realcluster import build
+from realcluster.kubectl import Done
 from realcluster.programs import OPERATOR, WEBHOOKS
 from reprieve_testing import storms
 from reprieve_testing.cluster import wait_for
@@ -23,6 +27,8 @@ TOLERANT, TOLERANT_FOR_NOW = "doors-tolerant", "doors-tolerant-for-now"
 TOLERATION = "preemption-toleration.scheduling.x-k8s.io/"
 TOLERATION_SECONDS = 20
 ADMIN = "admin"
+WAITED_FOR_SECONDS = 3.0
+"""By the API server, for the guard: `timeoutSeconds` of its webhooks."""
 A_VOLUME_THAT_NOBODY_MAKES: Any = (
     {
         "apiVersion": "storage.k8s.io/v1",
@@ -185,6 +191,43 @@ def test_where_the_webhooks_are_away_a_victim_goes_as_ever(ours: Guarded) -> Non
         assert {call.code for call in ours.calls(team)} == {200}
 
 
+def test_where_the_webhooks_hang_whoever_they_would_keep_goes_once_the_api_server_waits_no_more(ours: Guarded) -> None:
+    with ours.namespace("hanging") as team:
+        ours.create(
+            team,
+            *(
+                a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=HINT)
+                for name in ("drained", "victim")
+            ),
+        )
+        ours.running(team, "drained", "victim")
+        with hanging(ours, WEBHOOKS):
+            began = time.monotonic()
+            assert ours.evict(team, "drained") == 201
+            assert time.monotonic() - began >= WAITED_FOR_SECONDS
+            ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0", annotations=HINT))
+            ours.running(team, "preemptor")
+        assert {call.code for call in ours.calls(team)} == {200}
+        wait_for("they answer again", lambda: "asked to save" in try_as_scheduler(ours, team, "preemptor").stderr, 30)
+
+
+@contextmanager
+def hanging(ours: Guarded, program: str) -> Iterator[None]:
+    """Have a program's port take connections and answer none for as long as the block runs."""
+    pid = ours.world.programs.pid(program)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def try_as_scheduler(ours: Guarded, team: str, name: str) -> Done:
+    """Try to delete a pod, as a scheduler, with nothing done."""
+    return ours.kubectl.run("delete", "pod", name, "-n", team, "--dry-run=server", f"--as={SCHEDULER}")
+
+
 @pytest.fixture
 def deleting(ours: Guarded) -> Iterator[None]:
     ours.set_policy(podShouldBeDeletedWhenPreempted="true")
@@ -199,8 +242,7 @@ def test_where_preempted_pods_should_be_deleted_only_an_eviction_gives_notice(ou
         ours.create(team, a_pod("kept", slots=1, priority_class=LOW, node="kwok-1", labels=kept, annotations=HINT))
         ours.create(team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT))
         ours.running(team, "kept", "victim")
-        tried = ("delete", "pod", "victim", "-n", team, "--dry-run=server", f"--as={SCHEDULER}")
-        wait_for("the policy holds", lambda: ours.kubectl.run(*tried).status == 0, 30)
+        wait_for("the policy holds", lambda: try_as_scheduler(ours, team, "victim").status == 0, 30)
         assert "nobody may preempt this pod" in ours.ask_as_scheduler(team, "kept")
         ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0", annotations=HINT))
         ours.running(team, "preemptor")

@@ -22,6 +22,12 @@ TRIES = 11
 """Of a client of Kubernetes that is told a time (client-go, `rest/request.go`: `maxRetries` after the first)."""
 IN_WORDS = {4: "four", 6: "six", 11: "eleven", 100: "hundred"}
 SPANS = {1: "a second", 60: "a minute"}
+ASKING = {"preemptions.reprieve.dev", "evictions.reprieve.dev"}
+(WAITED_FOR,) = {
+    found["timeoutSeconds"]
+    for found in manifests.named("ValidatingWebhookConfiguration", "reprieve-webhooks")["webhooks"]
+    if found["name"] in ASKING
+}
 
 FIGURES: dict[str, tuple[str, object]] = {
     "the shortest time": (r"between (\S+) and \S+ seconds", guarding.LEAST_RETRY_SECONDS),
@@ -44,6 +50,7 @@ FIGURES: dict[str, tuple[str, object]] = {
     "budgets that are read": (r"a namespace has more than (\d+)", pods._MOST_BUDGETS),
     "how long they may take": (r"cannot be read within (\S+) s\b", pods._LIST_SECONDS),
     "how large their list may be": (r"or (\d+) MiB of them", pods._MOST_BYTES // 1024**2),
+    "how long a guard that hangs is waited for": (r"hang, after (\d+) seconds", WAITED_FOR),
     "how long the storms are watched": (r"calls in (\d+) s\b", int(storms.WATCHED_SECONDS)),
 }
 
