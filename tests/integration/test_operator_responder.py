@@ -129,7 +129,7 @@ CANCELLED = an_eviction().in_phase(Phase.CANCELLED)
 BEFORE = {
     "nobody": ({}, "marked"),
     "a person, who took it back": ({keys.EVICTION: eviction.render(CANCELLED.build())}, "marked"),
-    "a request that was withdrawn": (
+    "a request that was withdrawn, or that a person took back": (
         {keys.EVICTION: eviction.render(replace(CANCELLED.build(), request_uid="first"))},
         "evict",
     ),
