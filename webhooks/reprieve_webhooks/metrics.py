@@ -27,7 +27,7 @@ class Metrics:
             collector(registry=self.registry)
         reviews = Counter(
             "reprieve_admission_reviews_total",
-            "Reviews answered, by webhook (mutate, validate), kind and outcome.",
+            "Reviews answered, by webhook (mutate, validate, guard), kind and outcome.",
             ("webhook", "kind", "outcome"),
             registry=self.registry,
         )
