@@ -240,6 +240,21 @@ async def test_one_that_was_not_marked_never_passes_for_gone_and_is_asked_for_ag
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 429
 
 
+async def test_a_gang_that_is_asked_for_again_and_again_no_longer_passes_for_gone(here: Scene) -> None:
+    """Its scheduler looks at its preemptor whenever a pod ends anywhere."""
+    here.guard._memory._monotonic = lambda: here.seconds
+    await here.delete_and_nominate(a_victim())
+    codes = []
+    for _ in range(8):
+        here.seconds += 1
+        response = await here.delete(a_victim(labels=GANG))
+        codes.append(response["status"]["code"])
+    assert codes == [404] * 6 + [429] * 2
+    assert seconds_of(response) == 4
+    here.seconds += 60
+    assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
+
+
 GOING = a_tenant("going", "node-2", is_going=True, is_told=True, goes_at=stages.NOW)
 MINE = GroupKey("team-b", "mine")
 

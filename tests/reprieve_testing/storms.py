@@ -4,7 +4,7 @@ One bystander tells it of all of them: an answer that stops a scheduler's loop s
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,14 @@ from .guarded import HINT, Call, Guarded, a_pod, a_priority_class, phase_of
 
 HIGH, LOW = "guarded-high", "guarded-low"
 TOLERANT, TOLERANT_FOR_NOW = "guarded-tolerant", "guarded-tolerant-for-now"
-ASYNCHRONOUS, SYNCHRONOUS = "asynchronous", "synchronous"
+ASYNCHRONOUS, SYNCHRONOUS, OLDER = "asynchronous", "synchronous", "older"
+FEATURE_GATES = {
+    ASYNCHRONOUS: "",
+    SYNCHRONOUS: "SchedulerAsyncPreemption=false",
+    # As before 1.33: a pod that was turned away is not looked at again within a second, and ever more of them.
+    OLDER: "SchedulerAsyncPreemption=false,SchedulerPopFromBackoffQ=false",
+}
+"""Of each pace."""
 LEFT, TOLD, REPRIEVED = "left", "told", "reprieved"
 WATCHED_SECONDS = 12.0
 """A storm would be six hundred calls."""
@@ -44,7 +51,7 @@ class Scene:
 
 _NOT_PREEMPTIBLE = {keys.PREEMPTIBLE: "false"}
 _ALMOST_COMPLETE = {"activeDeadlineSeconds": 200}
-SECOND_SET = "second-set"
+SECOND_SET, GANG = "second-set", "gang"
 SCENES: Mapping[str, Scene] = {
     "not-preemptible": Scene(asynchronous=LEFT, synchronous=LEFT, labels=_NOT_PREEMPTIBLE),
     "class-10": Scene(asynchronous=LEFT, synchronous=LEFT, labels={keys.PREEMPTION_CLASS: "10"}),
@@ -57,7 +64,7 @@ SCENES: Mapping[str, Scene] = {
     "kubernetes-own": Scene(
         asynchronous=TOLD, synchronous=LEFT, labels=_NOT_PREEMPTIBLE, preemptor="system-node-critical"
     ),
-    "gang": Scene(asynchronous=TOLD, synchronous=TOLD, labels={keys.OLD_POD_GROUP: "runs"}, size=3),
+    GANG: Scene(asynchronous=TOLD, synchronous=TOLD, labels={keys.OLD_POD_GROUP: "runs"}, size=3),
     "gang-almost-complete": Scene(
         asynchronous=REPRIEVED,
         synchronous=REPRIEVED,
@@ -74,14 +81,20 @@ _MAY_HAVE_SECOND = "example.com/second-set"
 
 
 @dataclass(frozen=True)
+class Busy:
+    """What was asked for while pods ended all the time, and how many did."""
+
+    ended: int
+    calls: Mapping[str, list[Call]]
+
+
+@dataclass(frozen=True)
 class Played:
     """What was seen of each scene, while all of them were played at once."""
 
     calls: Mapping[str, list[Call]]
-    busy: Mapping[str, list[Call]]
-    """While pods ended all the time."""
-    ended: int
-    """How many did meanwhile."""
+    busy: Sequence[Busy]
+    """At first, and when that had gone on for a while."""
     outcomes: Mapping[str, set[str]]
     """What has become of the victims."""
 
@@ -117,13 +130,15 @@ def play(ours: Guarded, pace: str) -> Played:
         ours.kubectl.read("delete", "pod", "bystander", "-n", team)
         calls = _by_scene(watched(ours, team))
         bystander_is_placed(ours, team, "another")
-        ended, busy = watched_while_pods_end(ours, team)
+        busy = [watched_while_pods_end(ours, team, passing) for passing in ("passing", "going-on")]
         outcomes = {name: {_outcome(ours, team, pod) for pod in _victims(name)} for name in SCENES}
         told = [name for name, scene in SCENES.items() if scene.becomes(pace) == TOLD]
         for pod in (pod for name in told for pod in _victims(name)):
             ours.save(team, pod)
-        ours.running(team, *(f"{name}-preemptor" for name in told))
-        return Played(calls, _by_scene(busy), ended, outcomes)
+        ours.running(team, *(f"{name}-preemptor" for name in told if name != GANG))
+        # Where a scheduler sleeps over a gang, a pod that ends has it look again: elsewhere they go on to.
+        wait_for("the gang's preemptor runs", lambda: _runs_once_one_ends(ours, team, f"{GANG}-preemptor"), 60)
+        return Played(calls, busy, outcomes)
 
 
 def bystander_is_placed(ours: Guarded, team: str, name: str = "bystander") -> None:
@@ -140,17 +155,17 @@ def watched(ours: Guarded, team: str) -> list[Call]:
     return ours.calls(team)
 
 
-def watched_while_pods_end(ours: Guarded, team: str) -> tuple[int, list[Call]]:
+def watched_while_pods_end(ours: Guarded, team: str, passing: str) -> Busy:
     """Return how many pods ended one after the other in the next seconds, and what the scheduler asks for meanwhile.
 
     It tries again whenever one does. Without this, one that is told no time looks like one that asks rarely.
     """
     before, ended, until = len(ours.calls(team)), 0, time.monotonic() + WATCHED_SECONDS
     while time.monotonic() < until:
-        bystander_is_placed(ours, team, name := f"passing-{ended}")
+        bystander_is_placed(ours, team, name := f"{passing}-{ended}")
         ours.kubectl.read("delete", "pod", name, "-n", team)
         ended += 1
-    return ended, ours.calls(team)[before:]
+    return Busy(ended, _by_scene(ours.calls(team)[before:]))
 
 
 def rate(calls: list[Call]) -> float:
@@ -158,6 +173,12 @@ def rate(calls: list[Call]) -> float:
     first: datetime = calls[0].at
     seconds = max((calls[-1].at - first).total_seconds(), WATCHED_SECONDS)
     return (len(calls) - 1) / seconds
+
+
+def _runs_once_one_ends(ours: Guarded, team: str, name: str) -> bool:
+    bystander_is_placed(ours, team, "the-last")
+    ours.kubectl.read("delete", "pod", "the-last", "-n", team)
+    return ((ours.pod(team, name) or {}).get("status") or {}).get("phase") == "Running"
 
 
 def _go_for_a_first_set(ours: Guarded, team: str) -> None:

@@ -159,10 +159,14 @@ class Guard:
             return Answer(answer.build_allowed(request.uid, [str(ruling.violation)]), kind, WARNED)
         self._memory.waits(case.victim.uid, is_asked=case.victim.is_asked)
         pace = self._pace(case, nominees)
-        if is_marked and nominees and self._passes_for_gone(case, ruling, pace, nominees[0]):
+        is_gone = is_marked and bool(nominees) and self._passes_for_gone(case, ruling, pace, nominees[0])
+        # Asleep, a scheduler does not see its victims go. Where pods end so often, the next that does has it look again.
+        is_pressed = is_gone and self._memory.is_pressed(case.victim.uid, case.victim.node, nominees[0].preemptor)
+        if is_gone and not is_pressed:
+            self._memory.passed_for_gone(case.victim.uid, case.victim.node, by=nominees[0].preemptor)
             return Answer(answer.build_gone(request.uid, ruling.violation), kind, outcome)
         # For one that changed while it was judged, or a scheduler that may stand still after all, the shortest time is told.
-        is_short = not is_marked or pace is Pace.PROBABLY_ASYNCHRONOUS
+        is_short = not is_marked or is_pressed or pace is Pace.PROBABLY_ASYNCHRONOUS
         return _put_off(request, ruling, self._retry_after(case, ruling, pace, nominees, is_short=is_short))
 
     def _pace(self, case: Case, nominees: Sequence[Nominee]) -> Pace:

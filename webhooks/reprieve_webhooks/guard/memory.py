@@ -16,6 +16,10 @@ _AT_ONCE_SECONDS = 1.0
 """Asynchronous preemption comes back, after an error, in 20 ms; synchronous as often as pods end in the cluster, rarely so many."""
 _INSISTENCE = 5
 """Refusals at once, one after the other. Fewer are also what so many pods of a Job bring that a synchronous scheduler tries in turn."""
+_MOST_ENDS = 16
+"""Of pods of one gang that are waited for: each has its preemptor ask for all that are left. So many are not told from others' ends."""
+_OFTEN_SECONDS = 2.0
+"""For each victim of a gang: asked for no oftener they bring one call a second, of which each of two replicas sees a half."""
 
 
 T = TypeVar("T")
@@ -28,6 +32,8 @@ class _Refused:
     by: str
     in_vain: int
     """Times in a row, without a pause, that the same preemptor was refused without a time."""
+    gone_in_vain: int
+    """Times in a row, with hardly a pause, that it was told that the pod is gone."""
 
 
 class Memory:
@@ -61,6 +67,15 @@ class Memory:
         lately = itertools.takewhile(lambda found: found[1].at > since, reversed(self._refused.items()))
         return len({uid, *(other for other, one in lately if one.node == node or (by and one.by == by))})
 
+    def is_pressed(self, uid: str, node: str, by: str) -> bool:
+        """True where telling one preemptor that a pod is gone no longer keeps it from asking often.
+
+        It is woken by each pod that ends anywhere. The gang's own ends are as many as its pods, and don't count.
+        """
+        known = self._refused.get(uid)
+        own = min(_MOST_ENDS, self.fellows(node, uid, by))
+        return known is not None and known.gone_in_vain > max(_INSISTENCE, own) and self._is_lately(known, by)
+
     def waits(self, uid: str, *, is_asked: bool) -> None:
         """Take note that somebody has to come again for a pod, and whether it carries a mark that nobody took up."""
         since = self._asked.pop(uid, None)
@@ -72,12 +87,25 @@ class Memory:
         before = self._refused.pop(uid, None)
         is_again = before is not None and before.by == by and self._is_at_once(before)
         in_vain = 0 if was_timed else 1 + (before.in_vain if before and is_again else 0)
-        _put(self._refused, uid, _Refused(node, self._monotonic(), by, in_vain))
+        # Who sleeps over the pod by now asks rarely, and would ask often again.
+        gone = before.gone_in_vain if before and self._is_lately(before, by) else 0
+        _put(self._refused, uid, _Refused(node, self._monotonic(), by, in_vain, gone))
+
+    def passed_for_gone(self, uid: str, node: str, *, by: str) -> None:
+        """Take note that a scheduler is told that a pod is gone, and will ask for it once more whenever one ends anywhere."""
+        often = _OFTEN_SECONDS * self.fellows(node, uid, by)
+        before = self._refused.pop(uid, None)
+        is_often = before is not None and before.by == by and self._monotonic() - before.at < often
+        gone = 1 + (before.gone_in_vain if before and is_often else 0)
+        _put(self._refused, uid, _Refused(node, self._monotonic(), by, 0, gone))
 
     def forget(self, uid: str) -> None:
         """A scheduler may have the pod."""
         self._refused.pop(uid, None)
         self._asked.pop(uid, None)
+
+    def _is_lately(self, known: _Refused, by: str) -> bool:
+        return known.by == by and self._monotonic() - known.at < _LATELY_SECONDS
 
     def _is_at_once(self, known: _Refused) -> bool:
         return self._monotonic() - known.at < _AT_ONCE_SECONDS
