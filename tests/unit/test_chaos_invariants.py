@@ -173,6 +173,22 @@ CASES = {
     "a cancelled victim has ended": Case(
         good(victims=victim(must_be_deleted=False), writes=[TOLD, write(3, "patch", CANCELLED)])
     ),
+    "one that lost its mark before anything was written to it is left alone": Case(
+        good(
+            victims=victim(must_be_deleted=False, may_be_touched=False, ended_at=after(1)),
+            writes=[write(1, "patch", HINTED, status=409)],
+            hints=[],
+            said=[],
+        )
+    ),
+    "and is neither written to nor told": Case(
+        good(victims=victim(may_be_touched=False), writes=[TOLD, DELETED]),
+        [
+            "nobody_is_touched_who_is_no_victim: team/victim: patch at {1}, and nobody asked for it",
+            "nobody_is_touched_who_is_no_victim: team/victim: delete at {20.2}, and nobody asked for it",
+            "nobody_is_touched_who_is_no_victim: team/victim: told at {2}, and nobody asked for it",
+        ],
+    ),
     "a patch without a uid could hit a namesake": Case(
         good(writes=[replace(TOLD, uid=""), TOLD, MARKED, DELETED]),
         ["every_write_names_its_pod: team/victim: patch at {1} without a uid"],
@@ -299,12 +315,26 @@ def test_every_edge_of_the_table_is_brought_about_or_excused():
 
 def test_only_edges_of_the_table_are_excused():
     assert set(edges.NO_WRITE) - set(edges.all_edges()) == set()
-    assert set(edges.lost_edges()) - set(edges.NO_WRITE) == set()
+    assert {*edges.lost_edges(), *edges.unseen_edges()} - set(edges.NO_WRITE) == set()
 
 
-def test_all_edges_are_killed_at_but_those_at_which_nothing_was_written_before():
-    before = [Edge(Phase.REQUESTED, Observation.MARK_REMOVED), Edge(Phase.REQUESTED, Observation.OBJECT_GONE)]
-    assert edges.left_edges() == before
+def test_all_edges_are_killed_at():
+    assert edges.left_edges() == []
+
+
+@pytest.mark.parametrize("edge", edges.unseen_edges(), ids=str)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_one_that_nobody_asks_for_any_more_loses_its_operator_at_its_first_state(edge: Edge, when: actors.When):
+    actor = actors.unseen_at(edge, when, "v")
+    [kill] = actor.kills
+    act = Act.UNMARK if edge.observation is Observation.MARK_REMOVED else Act.VANISH
+    assert (actor.acts_unseen, actor.event.act, str(kill)) == (True, act, f"{when} {edge}")
+    annotations = {keys.EVICTION: eviction.render(HINTED)}
+    first = Call("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}})
+    assert kill.point.performs(actor, first)
+    actor.marked_at = after(0)
+    expected = actor.as_victim("team/v")
+    assert (expected.must_be_deleted, expected.may_be_touched) == (False, False)
 
 
 def test_one_that_disappears_from_its_gang_says_nothing_before_the_others_are_reached():

@@ -77,6 +77,8 @@ class Actor:
     scene: Phase = Phase.REQUESTED
     """Once it is there, what follows happens."""
     event: Event = field(default_factory=Event)
+    acts_unseen: bool = False
+    """What somebody does to its pod is done as its first state is about to be written, which is then refused."""
     uid: str = ""
     phase: Phase = Phase.REQUESTED
     has_heard: str | None = None
@@ -99,6 +101,7 @@ class Actor:
             and self.event.act in (None, Act.INSIST)
             and not self.event.is_held,
             ended_at=self.ended_at,
+            may_be_touched=not self.acts_unseen,
         )
 
     @property
@@ -172,6 +175,12 @@ def lost_at(edge: Edge, name: str) -> Actor:
     """Return the victim whose object is gone at once when its phase is written, and its operator before it can see that."""
     in_phase = Point(str(edge), lambda _, call: (state := state_in(call)) is not None and state.phase is edge.phase)
     return replace(actor_of(edge, in_phase, "after", name), waits_for_partner=True)
+
+
+def unseen_at(edge: Edge, when: When, name: str) -> Actor:
+    """Return the victim that is none any more when its first state is written, and its operator before it can see that."""
+    first = Point(str(edge), lambda actor, call: state_in(call) is not None and actor.phase is Phase.REQUESTED)
+    return replace(actor_of(edge, first, when, name), acts_unseen=True)
 
 
 def point_of(edge: Edge) -> Point:

@@ -69,7 +69,12 @@ class Director:
         """Hold what is not to take effect."""
         actor = self._actor_of(call)
         kill = self._due(actor, call)
-        if actor is not None and kill is not None and kill.when == "before":
+        if actor is None or kill is None:
+            return
+        if actor.acts_unseen:
+            await self._do(actor, actor.event.act)
+            actor.is_over = True
+        if kill.when == "before":
             await self._hold(actor, kill)
 
     async def after(self, call: Call, answer: Answer) -> None:
@@ -78,11 +83,12 @@ class Director:
             self.leader = call.body["spec"]["holderIdentity"]
             self._leads.set()
         actor = self._actor_of(call)
-        if actor is None or not answer.is_success:
+        if actor is None or answer.is_success is actor.acts_unseen:
             return
         self._happened += 1
         kill = self._due(actor, call)
-        await self._play(actor, call)
+        if answer.is_success:
+            await self._play(actor, call)
         if kill is not None and kill.when == "after":
             await self._hold(actor, kill)
 
@@ -196,7 +202,7 @@ class Director:
         return pod
 
     async def _mark(self, actor: Actor) -> None:
-        if actor.scene is Phase.REQUESTED:
+        if actor.scene is Phase.REQUESTED and not actor.acts_unseen:
             await self._do(actor, actor.event.act)
         actor.marked_at = utc_now()
         if actor.partner is not None:

@@ -138,9 +138,14 @@ _LOST_PHASES = (
 _AS_OUR_HOLD_ENDS = (Edge(Phase.TERMINATING, Observation.OBJECT_GONE), Edge(Phase.GONE, Observation.REPLACED))
 """Just after that, and of a pod with an owner: it disappears while the operator cannot see it."""
 _KILLED_AS_OUR_HOLD_ENDS = "; a kill just after the end of our hold is one at it"
+_KILLED_AS_IT_TAKES_IT_UP = (
+    "; killed all the same, while the operator still takes it for a victim and is about to write so"
+)
 NO_WRITE: Mapping[Edge, str] = {
     **{Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT + _KILLED_ALL_THE_SAME for phase in _LOST_PHASES},
-    Edge(Phase.REQUESTED, Observation.OBJECT_GONE): f"nothing of ours was ever on it; {_NO_OBJECT}",
+    Edge(
+        Phase.REQUESTED, Observation.OBJECT_GONE
+    ): f"nothing of ours was ever on it; {_NO_OBJECT}{_KILLED_AS_IT_TAKES_IT_UP}",
     Edge(Phase.TERMINATING, Observation.OBJECT_GONE): _NO_OBJECT + _KILLED_AS_OUR_HOLD_ENDS,
     Edge(Phase.GONE, Observation.REPLACED): (
         f"walked in the same step as the edge that led to gone: {_NO_OBJECT}{_KILLED_AS_OUR_HOLD_ENDS}"
@@ -149,6 +154,7 @@ NO_WRITE: Mapping[Edge, str] = {
         "a pod that lost its mark before its first state was written is no victim: whoever looks at it, before a kill or after, "
         "finds neither a mark nor a state, and leaves it. Only one that goes with a gang has something written, and that at most "
         "once: its first state is its last, and without it a successor does not take the pod either, as the gang was cancelled"
+        + _KILLED_AS_IT_TAKES_IT_UP
     ),
 }
 """Edges at which no write of the operator's can be cut in two, and why. Those of a phase that is over are in no table."""
@@ -181,9 +187,14 @@ def lost_edges() -> list[Edge]:
     return [Edge(phase, Observation.OBJECT_GONE) for phase in _LOST_PHASES]
 
 
+def unseen_edges() -> list[Edge]:
+    """Return the edges on which a pod is nobody's victim any more before anything of ours is on it."""
+    return [Edge(Phase.REQUESTED, Observation.MARK_REMOVED), Edge(Phase.REQUESTED, Observation.OBJECT_GONE)]
+
+
 def left_edges() -> list[Edge]:
-    """Return the edges at which nobody is killed: there is nothing yet to be cut in two, or lost."""
-    tried = {*written_edges(), AT_THE_CEILING, *lost_edges(), *_AS_OUR_HOLD_ENDS}
+    """Return the edges at which nobody is killed: none."""
+    tried = {*written_edges(), AT_THE_CEILING, *lost_edges(), *unseen_edges(), *_AS_OUR_HOLD_ENDS}
     return [edge for edge in all_edges() if edge not in tried]
 
 

@@ -35,6 +35,8 @@ class Victim:
     """False where somebody else deletes it, its mark is taken back, or it ends by itself."""
     ended_at: datetime | None = None
     """When the test itself saw to its end."""
+    may_be_touched: bool = True
+    """False where it was nobody's victim any more before anything was written to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,18 @@ def every_victim_ends_in_time(history: History) -> Iterator[str]:
             yield f"{victim.pod}: took {took:.1f} s, at most {allowed.total_seconds():.1f} s are right"
 
 
+def nobody_is_touched_who_is_no_victim(history: History) -> Iterator[str]:
+    """A pod that lost its mark, or is gone, before its first state was written, is neither written to nor told."""
+    told, writes = _by_uid(history.hints), _by_uid(history.writes)
+    for victim in history.victims:
+        if victim.may_be_touched:
+            continue
+        for write in filter(lambda write: write.has_succeeded, writes[victim.uid]):
+            yield f"{victim.pod}: {write.what} at {write.at}, and nobody asked for it"
+        for hint in told[victim.uid]:
+            yield f"{victim.pod}: told at {hint.at}, and nobody asked for it"
+
+
 def every_write_names_its_pod(history: History) -> Iterator[str]:
     """A write to a victim carries its uid, a patch its resourceVersion too: it can neither hit a namesake nor a surprise."""
     # One that was refused may have been so before anybody read it.
@@ -147,6 +161,7 @@ ALL: Sequence[Callable[[History], Iterator[str]]] = (
     one_delete_each,
     no_hint_twice_for_one_attempt,
     every_victim_ends_in_time,
+    nobody_is_touched_who_is_no_victim,
     every_write_names_its_pod,
     every_phase_follows_from_the_one_before,
 )
