@@ -19,6 +19,7 @@ from reprieve_runtime.paths import object_path
 
 from . import observe
 from .pods import Pod
+from .slots import Urgency
 from .tools import Tools
 
 _log = logging.getLogger(__name__)
@@ -68,7 +69,8 @@ class Assessment:
         if self._has_read_job or owner is None or not is_job or not self._tools.policy.current.near_completion_seconds:
             return
         try:
-            job = await self._tools.effects.find(object_path("jobs", pod.metadata.namespace, owner.name), Job)
+            path = object_path("jobs", pod.metadata.namespace, owner.name)
+            job = await self._tools.effects.find(path, Job, Urgency.TELL)
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise

@@ -48,15 +48,15 @@ class Effects:
         """True in a burst, in which a write that can be left out is better left out."""
         return self._slots.are_scarce
 
-    async def read(self, namespace: str, name: str, uid: str) -> Pod | None:
+    async def read(self, namespace: str, name: str, uid: str, urgency: Urgency = Urgency.NOTE) -> Pod | None:
         """Return the pod, `None` where it is gone or another of the same name has taken its place."""
-        pod = await self.find(object_path("pods", namespace, name), Pod)
+        pod = await self.find(object_path("pods", namespace, name), Pod, urgency)
         return pod if pod is not None and pod.metadata.uid == uid else None
 
-    async def find(self, path: str, kind: type[R]) -> R | None:
+    async def find(self, path: str, kind: type[R], urgency: Urgency = Urgency.NOTE) -> R | None:
         """Return any object, `None` where it is not there."""
         try:
-            async with self._slots.hold(Urgency.NOTE, _tenant(path)):
+            async with self._slots.hold(urgency, _tenant(path)):
                 found = await self._api.get(path, kind)
         except ApiError as error:
             self._metrics.api_calls.labels("get", str(error.status or "unreachable")).inc()

@@ -116,7 +116,8 @@ class Gangs:
     async def _ask_group(self, namespace: str, name: str) -> Mode:
         """Return what the native PodGroup says; one that is not there says nothing."""
         try:
-            group = await self._tools.effects.find(object_path("podgroups", namespace, name), Group)
+            path = object_path("podgroups", namespace, name)
+            group = await self._tools.effects.find(path, Group, Urgency.TELL)
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise

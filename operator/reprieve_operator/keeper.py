@@ -26,6 +26,7 @@ from .gangs import Gangs
 from .membership import Membership
 from .muster import Muster
 from .pods import Pod
+from .slots import Urgency
 from .tools import Tools
 
 _log = logging.getLogger(__name__)
@@ -189,7 +190,8 @@ class Keeper:
     async def _look(self) -> None:
         self._looked_at = self._tools.clock.monotonic()
         try:
-            pod = await self._tools.effects.read(self.victim.namespace, self.victim.name, self.victim.uid)
+            urgency = Urgency.NOTE if self._is_taken_up else Urgency.TELL
+            pod = await self._tools.effects.read(self.victim.namespace, self.victim.name, self.victim.uid, urgency)
         except ApiError:
             if self._must_look or self._pod is None:
                 raise

@@ -19,7 +19,7 @@ class Urgency(IntEnum):
     """What a call is for; the lowest goes first."""
 
     TELL = 0
-    """The workload can only be told after it: its time to save begins then."""
+    """The workload can only be told after it, be it read or written: its time to save begins then."""
     END = 1
     """Somebody waits for what the victim will leave."""
     NOTE = 2

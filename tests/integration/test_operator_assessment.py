@@ -10,6 +10,7 @@ import pytest
 
 from reprieve_operator.assessment import Assessment
 from reprieve_operator.pods import Pod
+from reprieve_operator.slots import Urgency
 from reprieve_operator.tools import Tools
 from reprieve_policy import keys
 from reprieve_policy.eviction import Cause, Device, Eviction, Ground, Phase, Price, Source
@@ -36,7 +37,8 @@ class World:
     namespaces_by_name: dict[str, NamespacePolicy] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
 
-    async def find(self, path: str, kind: type[Any]) -> Any:
+    async def find(self, path: str, kind: type[Any], urgency: Urgency) -> Any:
+        assert urgency is Urgency.TELL, "the workload is told only after it"
         self.reads.append(path)
         if self.error is not None:
             raise self.error

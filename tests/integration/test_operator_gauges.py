@@ -15,6 +15,7 @@ from reprieve_operator.keepers import Keepers
 from reprieve_operator.metrics import Metrics
 from reprieve_operator.pods import Pod
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.slots import Urgency
 from reprieve_operator.tally import Tally
 from reprieve_operator.term import Terms
 from reprieve_operator.tools import Tools
@@ -71,7 +72,7 @@ class World:
         await self.may_write.wait()
         return with_state(pod, state)
 
-    async def read(self, namespace: str, name: str, uid: str) -> None:
+    async def read(self, namespace: str, name: str, uid: str, _: Urgency) -> None:
         assert (namespace, uid) == ("team", f"uid-{name}")
 
     def shown(self, name: str, **labels: str) -> float | None:
