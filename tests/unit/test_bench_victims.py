@@ -30,6 +30,7 @@ def a_turn(contender: str = REPRIEVE, **fields: Any) -> Turn:
         "bystanders": 1000,
         "round": 1,
         "hint_seconds": [0.1] * 98 + [0.5, 0.9] if contender == REPRIEVE else [],
+        "marks_seconds": 2.0,
         "whole_seconds": 6.0 if contender == REPRIEVE else 3.0,
         "writes": {4: 99, 5: 1} if contender == REPRIEVE else {2: 100},
         "refused": 0,
@@ -56,6 +57,7 @@ def test_hints_are_counted_from_the_api_servers_answer_to_the_mark_and_the_whole
     seen = figures.measure(entries, {"a": 10.51, "b": 12.01}, OPERATOR)
 
     assert seen["hint_seconds"] == pytest.approx([0.5, 1.0])
+    assert seen["marks_seconds"] == pytest.approx(1.01)
     assert seen["whole_seconds"] == pytest.approx(4.01)
     assert seen["writes"] == {1: 1, 2: 1}
     assert seen["refused"] == 1
@@ -98,6 +100,20 @@ def test_times_and_cost_are_compared_where_the_pods_that_are_no_victims_doubled(
         "100 victims among 2,000 pods instead of 1,000: hint p50 0.10 → 0.20 s, p99 0.50 → 0.40 s, whole 6.0 → 5.5 s; "
         "operator's CPU +4.0%, memory -2.5%, API server's CPU +10.0%"
     )
+
+
+def test_of_each_round_it_is_said_over_which_time_the_marks_came() -> None:
+    turns = [
+        a_turn(),
+        a_turn(BARE),
+        a_turn(round=2, marks_seconds=3.0, hint_seconds=[0.3] * 100),
+        a_turn(bystanders=2000),
+    ]
+
+    assert figures.by_round(turns) == [
+        "100 victims among 1,000 pods, by round: marks over 2.00, 3.00 s, hint p50 0.10, 0.30 s, p99 0.50, 0.30 s",
+        "100 victims among 2,000 pods, by round: marks over 2.00 s, hint p50 0.10 s, p99 0.50 s",
+    ]
 
 
 def test_what_no_table_has_is_said_in_sentences() -> None:

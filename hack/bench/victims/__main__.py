@@ -132,7 +132,8 @@ def _count_bytes(
 def _report(measured: Measured, options: Options, conditions: dict[str, object]) -> None:
     rows = figures.summarise(measured.turns)
     print(f"\n{figures.table(rows)}\n")
-    for sentence in figures.doubled(rows) + figures.sentences(measured.turns, measured.starts, measured.traffic):
+    said = figures.sentences(measured.turns, measured.starts, measured.traffic)
+    for sentence in figures.by_round(measured.turns) + figures.doubled(rows) + said:
         print(sentence)
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
     for doubt in figures.doubts(measured.turns):

@@ -29,6 +29,7 @@ class Turn:
     bystanders: int
     round: int
     hint_seconds: Sequence[float]  # from the API server's word that the mark is there to the workload's receipt
+    marks_seconds: float  # from the first mark's arrival to the last one's answer
     whole_seconds: float  # from the first mark's arrival to the last DELETE's answer
     writes: Mapping[
         int, int
@@ -94,6 +95,7 @@ class Seen(TypedDict):
     """The fields of a turn that the audit log and the workloads know."""
 
     hint_seconds: list[float]
+    marks_seconds: float
     whole_seconds: float
     writes: dict[int, int]
     refused: int
@@ -106,9 +108,11 @@ def measure(entries: Iterable[Entry], heard: Mapping[str, float], user: str) -> 
     done = [entry for entry in own if entry.status < _REFUSED]
     marks = {entry.pod: entry for entry in changes if entry.user == pods.ADMIN and entry.verb == "patch"}
     deleted_at = [entry.answered_at for entry in done if entry.verb == "delete"]
+    first_mark = min(mark.received_at for mark in marks.values())
     return {
         "hint_seconds": sorted(heard[pod] - mark.answered_at for pod, mark in marks.items() if pod in heard),
-        "whole_seconds": max(deleted_at) - min(mark.received_at for mark in marks.values()),
+        "marks_seconds": max(mark.answered_at for mark in marks.values()) - first_mark,
+        "whole_seconds": max(deleted_at) - first_mark,
         "writes": dict(sorted(Counter(Counter(entry.pod for entry in done).values()).items())),
         "refused": len(own) - len(done),
     }
@@ -192,6 +196,24 @@ def _change(before: Row, now: Row) -> str:
         f"operator's CPU {now.cpu_seconds_per_thousand / before.cpu_seconds_per_thousand - 1:+.1%}, "
         f"memory {now.rss_mib / before.rss_mib - 1:+.1%}, API server's CPU {api_server:+.1%}"
     )
+
+
+def by_round(turns: Iterable[Turn]) -> list[str]:
+    """Say how much the rounds differ, and over which time the marks came: before its mark, nobody is told."""
+    ours: dict[tuple[int, int], list[Turn]] = {}
+    for turn in turns:
+        if turn.contender == REPRIEVE:
+            ours.setdefault((turn.victims, turn.bystanders), []).append(turn)
+    return [
+        f"{victims:,} victims among {others:,} pods, by round: marks over {_listed(turn.marks_seconds for turn in of)} s, "
+        f"hint p50 {_listed(percentile(turn.hint_seconds, 0.50) for turn in of)} s, "
+        f"p99 {_listed(percentile(turn.hint_seconds, 0.99) for turn in of)} s"
+        for (victims, others), of in ours.items()
+    ]
+
+
+def _listed(seconds: Iterable[float]) -> str:
+    return ", ".join(f"{each:.2f}" for each in seconds)
 
 
 def sentences(turns: Sequence[Turn], starts: Iterable[Start], traffic: Iterable[Traffic]) -> list[str]:
