@@ -44,7 +44,7 @@ TIMES = int(os.environ.get("TIMES", "20"))
 """So often at each write, on each side of it."""
 AT_ONCE = {"delete": 5, "evict": 10, "hold": 20}
 """Of each kill: so many victims in all that two cores play them in time."""
-MOST_ROUNDS = 12
+MOST_ROUNDS = 16
 SIDES: tuple[When, ...] = ("before", "after")
 BESIDE = (DELETION, LETTING_GO, LEDGER)
 """Writes of a victim's end that the table does not name."""
