@@ -4,9 +4,8 @@ Selected by the server: what is streamed grows with the victims, not with the po
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from reprieve_policy import eviction, keys
@@ -63,61 +62,79 @@ def _phase_unlabelled(state: Eviction | None) -> Phase:
 async def follow(api: Api, namespace: str | None, *, once: bool = False) -> AsyncIterator[Victim]:
     """Yield each victim as it is, then as it changes, for ever; or, `once`, as all are now.
 
-    One that is gone is yielded a last time, as `gone`; one that stays, as `cancelled` or `spared`.
+    One that is gone is yielded a last time, as `gone`; one that stays, as `cancelled` or `spared`. An API server that goes away
+    once it has answered is waited for; raises `ApiError` where it has not, or forbids it.
     """
-    path, params = object_path("pods", namespace), {"labelSelector": keys.SOFT_EVICTION}
-    known: dict[str, Victim] = {}
+    followed = _Followed(api, object_path("pods", namespace))
     while True:
-        version, seen = "", set[str]()
-        async for page, page_version in api.pages(path, PartialObject, params=params, metadata_only=True):
+        try:
+            async for victim in followed.listed():
+                yield victim
+            if once:
+                return
+            async for victim in followed.watched():
+                yield victim
+        except ApiError as error:
+            if once or not followed.version or error.status in _FORBIDDEN:
+                raise
+            _LOG.debug("interrupted", extra={"error": str(error)})
+            if error.status != _GONE:
+                await asyncio.sleep(_RETRY_SECONDS)
+
+
+class _Followed:
+    """What was told of the victims so far: each is told of when that is no longer so."""
+
+    def __init__(self, api: Api, path: str) -> None:
+        self.version = ""
+        """From which on they are watched; empty until all were listed once."""
+        self._api = api
+        self._path = path
+        self._params = {"labelSelector": keys.SOFT_EVICTION}
+        self._known: dict[str, Victim] = {}
+
+    async def listed(self) -> AsyncIterator[Victim]:
+        """Yield what a list shows; raises `ApiError`."""
+        seen, version = set[str](), ""
+        async for page, page_version in self._api.pages(
+            self._path, PartialObject, params=self._params, metadata_only=True
+        ):
             version = page_version
             for victim in map(read, page):
                 seen.add(victim.uid)
-                if known.get(victim.uid) != victim:
-                    known[victim.uid] = victim
+                if self._is_news(victim):
                     yield victim
-        for uid in known.keys() - seen:
-            yield await _last_look(api, known.pop(uid))
-        if once:
-            return
-        with contextlib.suppress(_Interrupted):
-            async for victim in _changes(api, path, params, version, known):
-                yield victim
+        self.version = version
+        for uid in self._known.keys() - seen:
+            yield await self._last_look(self._known[uid])
 
-
-class _Interrupted(Exception):  # noqa: N818 - no error: it is listed again
-    """The watch ended; nothing is known of what came after."""
-
-
-async def _changes(
-    api: Api, path: str, params: Mapping[str, str], version: str, known: dict[str, Victim]
-) -> AsyncIterator[Victim]:
-    try:
-        async for event in api.watch(path, PartialObject, resource_version=version, params=params):
+    async def watched(self) -> AsyncIterator[Victim]:
+        """Yield what a watch shows until it ends; raises `ApiError`: nothing is known of what came after."""
+        async for event in self._api.watch(
+            self._path, PartialObject, resource_version=self.version, params=self._params
+        ):
             if event.type == "BOOKMARK":
                 continue
             victim = read(event.object)
             if event.type == "DELETED":
-                known.pop(victim.uid, None)
-                yield await _last_look(api, victim)
-            elif known.get(victim.uid) != victim:
-                known[victim.uid] = victim
+                yield await self._last_look(victim)
+            elif self._is_news(victim):
                 yield victim
-    except ApiError as error:
-        if error.status in _FORBIDDEN:
-            raise
-        _LOG.debug("watch interrupted", extra={"error": str(error)})
-        if error.status != _GONE:
-            await asyncio.sleep(_RETRY_SECONDS)
-    raise _Interrupted
 
+    def _is_news(self, victim: Victim) -> bool:
+        before, self._known[victim.uid] = self._known.get(victim.uid), victim
+        return before != victim
 
-async def _last_look(api: Api, victim: Victim) -> Victim:
-    """Return how it ended. A watch says DELETED of a pod that only lost its label too, and shows it as it was before."""
-    try:
-        pod = await api.get(object_path("pods", victim.namespace, victim.name), PartialObject)
-    except ApiError as error:
-        if error.status != _NOT_FOUND:
-            raise
-        return replace(victim, phase=Phase.GONE)
-    return read(pod) if pod.metadata.uid == victim.uid else replace(victim, phase=Phase.GONE)
+    async def _last_look(self, victim: Victim) -> Victim:
+        """Return how it ended. A watch says DELETED of a pod that only lost its label too, and shows it as it was before."""
+        path = object_path("pods", victim.namespace, victim.name)
+        ended = replace(victim, phase=Phase.GONE)
+        try:
+            pod = await self._api.get(path, PartialObject)
+            ended = read(pod) if pod.metadata.uid == victim.uid else ended
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+        # Only now: one that could not be looked at is looked at again.
+        self._known.pop(victim.uid, None)
+        return ended

@@ -94,13 +94,18 @@ async def _draw(api: Api, *, target: Target, console: Console) -> int:
         async for victim in victims.follow(api, target.namespace):
             rows[victim.uid] = Row(victim, datetime.now(UTC))
 
-    with Live(console=console, auto_refresh=False) as live:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(collect())
-            while True:
+    collecting = asyncio.create_task(collect())
+    try:
+        with Live(console=console, auto_refresh=False) as live:
+            while not collecting.done():
                 now = datetime.now(UTC)
                 for uid, row in tuple(rows.items()):
                     if row.victim.is_over and now - row.changed_at > _LINGER:
                         del rows[uid]
                 live.update(build_table(rows.values(), now, console.height), refresh=True)
-                await asyncio.sleep(_REFRESH_SECONDS)
+                await asyncio.wait([collecting], timeout=_REFRESH_SECONDS)
+    finally:
+        collecting.cancel()
+    # It follows for ever, so it has failed: the error comes out here.
+    await collecting
+    return 0

@@ -60,6 +60,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "SoftEvictionRequeued": ("Create", _NORMAL),
     "SoftEvictionRequeueRefused": ("Create", _WARNING),
     "SoftEvictionNotRequeued": ("Create", _WARNING),
+    "SoftEvictionNotCounted": ("Delete", _WARNING),
     "GangDiverges": ("Read", _WARNING),
     "WaitingForBudget": ("Wait", _WARNING),
     "JobSuspended": ("Suspend", _NORMAL),

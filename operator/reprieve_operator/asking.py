@@ -103,6 +103,8 @@ class Asking:
         """End the call that is under way."""
         call = self._call
         self._drop_call()
+        # Without this, what it said of one eviction would be taken for its word on the next.
+        self.answer = None
         if call is not None:
             # Not `await call`: its cancellation and our own would look the same, and a lost lease would be missed.
             await asyncio.wait([call])

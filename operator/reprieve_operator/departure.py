@@ -21,18 +21,13 @@ from .announce import Regarding
 from .ending import Ending
 from .evicting import Evicting
 from .pods import Pod
+from .refusals import HOPELESS, PATIENCE, Patience, is_without_room
 from .tools import Tools
 
 _log = logging.getLogger(__name__)
 
-HOPELESS = (400, 403, 422)
-"""Asking once more will not be answered otherwise."""
 _LOOK_AGAIN = (0, 409)
 """Nobody answered, or the picture was old."""
-NO_ROOM = 422
-"""What a write gets where the pod's own annotations fill the 262,144 bytes that the API server allows."""
-
-
 _ANNOUNCED = (Way.DELETE, Way.ANNOUNCE, Way.SUSPEND)
 """Where the condition that says "disrupted" is ours to write, in time: the control plane takes it back after two minutes."""
 _JOB_SECONDS = 2.0
@@ -50,7 +45,9 @@ class Departure:
         self._written = written
         self._ending = Ending(tools)
         self._evicting = Evicting(tools)
+        self._patience = Patience(tools.clock)
         self._is_recorded = False
+        self._is_retracted = False
         self._is_published = False
         self._is_preserved = False
         self._is_asked = False
@@ -107,7 +104,7 @@ class Departure:
         await self._publish(pod, state)
         stayed = await self._write_last(self._tools.effects.write_cancelled, pod, state)
         # It may be asked for again, and save anew.
-        self._is_recorded = self._is_published = self._is_preserved = False
+        self._is_recorded = self._is_retracted = self._is_published = self._is_preserved = False
         self._evicting = Evicting(self._tools)
         return stayed
 
@@ -120,7 +117,7 @@ class Departure:
         try:
             written = await write(pod, state)
         except ApiError as error:
-            if error.status != NO_ROOM:
+            if not is_without_room(error):
                 raise
             written = await write(pod, state, has_room=False)
         # Without this, a state that never fitted would be acted on again and again.
@@ -170,18 +167,34 @@ class Departure:
         return pod
 
     async def _write(self, pod: Pod, state: Eviction, way: Way) -> Pod:
-        effects, unwritten = self._tools.effects, self.unwritten
-        try:
-            if way not in _ANNOUNCED:
-                return await effects.write_state(pod, state, None, begins=False)
-            return await effects.write_disruption(pod, state if unwritten is None else None)
-        except ApiError as error:
-            if error.status != NO_ROOM or unwritten is not None:
-                raise
-        self.unwritten = state
-        return await effects.write_disruption(pod, None) if way in _ANNOUNCED else pod
+        effects, announces = self._tools.effects, way in _ANNOUNCED
+        if self.unwritten is None:
+            try:
+                if not announces:
+                    return await effects.write_state(pod, state, None, begins=False)
+                return await effects.write_disruption(pod, state)
+            except ApiError as error:
+                self._go_on_unwritten(pod, state, error)
+            self.unwritten = state
+        if announces:
+            try:
+                return await effects.write_disruption(pod, None)
+            except ApiError as error:
+                self._go_on_unwritten(pod, state, error)
+        return pod
+
+    def _go_on_unwritten(self, pod: Pod, state: Eviction, error: ApiError) -> None:
+        """Raise what the pod's write came to, unless the pod is full, or a minute beyond the ceiling still refused: it must go."""
+        until = ending.ceiling_of(state, self._tools.policy.current) + PATIENCE
+        is_late = error.status not in _LOOK_AGAIN and self._tools.clock.now() >= until
+        if not (is_late or is_without_room(error)):
+            raise error
+        _log.warning("end not written", extra={"pod": pod.metadata.key, "error": str(error)})
 
     async def _wait_for_end(self, pod: Pod, decision: Decision) -> float:
+        if self._is_retracted:
+            # It was to stay, and went before that could be written: its replacement inherits what was counted.
+            await self._record(pod, decision.eviction)
         if self._waits_for_job:
             self._waits_for_job = False
             self._tools.tally.suspended(pod, decision.eviction)
@@ -191,14 +204,14 @@ class Departure:
             try:
                 pod = await self._tools.effects.write_state(pod, decision.eviction, None, begins=False)
             except ApiError as error:
-                if error.status != NO_ROOM:
+                if not is_without_room(error):
                     raise
                 self.unwritten = decision.eviction
             self._see(pod)
             self._written(pod, decision)
         if observe.has_finished(pod) and not pod.metadata.ownerReferences:
             # While it is there. Without this, an operator killed as it disappears would have it made anew.
-            await self._tools.requeuer.finished(pod.metadata.uid or "")
+            await self._attempt("bare pod not forgotten", pod, self._tools.requeuer.finished(pod.metadata.uid or ""))
         pause = self._ending.wait(pod)
         if self._ending.may_let_go(pod):
             self._see(replace(pod, metadata=await self._tools.effects.let_go(pod.metadata)))
@@ -211,11 +224,12 @@ class Departure:
             return
         if self._is_recorded:
             return
-        try:
-            await self._tools.ledger.record(pod, state, self._tools.clock.now())
-        except ApiError as error:
-            _resign("ledger not written", pod, error)
-        self._is_recorded = self._is_published = True
+        record = self._tools.ledger.record(pod, state, self._tools.clock.now())
+        error = await self._attempt("ledger not written", pod, record)
+        if error is not None:
+            self._tools.announcer.announce(Regarding.pod(pod.metadata), *story.not_counted(error.message))
+        self._is_recorded = self._is_published = _is_settled(error)
+        self._is_retracted &= not self._is_recorded
 
     async def _publish(self, pod: Pod, state: Eviction) -> None:
         """Say on the pod's owner when it has saved, before the pod's last write: whoever is killed in between says it again."""
@@ -224,36 +238,45 @@ class Departure:
         try:
             await self._tools.ledger.publish(pod, state.checkpoint.saved_at)
         except ApiError as error:
-            if error.status in _LOOK_AGAIN:
+            if error.status in _LOOK_AGAIN and not self._patience.is_over(error):
                 raise
             # The pod says it, too. Without this, a broken webhook for owners would keep a victim from being stood down.
             _log.warning("checkpoint not published", extra={"pod": pod.metadata.key, "error": str(error)})
         self._is_published = True
 
     async def _retract(self, pod: Pod, state: Eviction) -> None:
-        try:
-            await self._tools.ledger.retract(pod, state)
-        except ApiError as error:
-            _resign("ledger not taken back", pod, error)
-        self._is_recorded = False
+        await self._attempt("ledger not taken back", pod, self._tools.ledger.retract(pod, state))
+        self._is_recorded, self._is_retracted = False, True
 
     async def _preserve(self, pod: Pod, state: Eviction) -> None:
         """Keep what will take the place of a pod without an owner."""
         if self._is_preserved or not self._may_return(pod):
             return
-        try:
-            await self._tools.requeuer.preserve(pod, state)
-        except ApiError as error:
-            _resign("bare pod not kept", pod, error)
+        error = await self._attempt("bare pod not kept", pod, self._tools.requeuer.preserve(pod, state))
+        if error is not None:
             self._tools.announcer.announce(Regarding.pod(pod.metadata), *story.not_requeued(error.message))
-        self._is_preserved = True
+        self._is_preserved = _is_settled(error)
+
+    async def _attempt(self, what: str, pod: Pod, call: Awaitable[None]) -> ApiError | None:
+        """Do what is about others than the victim; return with what it was refused once the victim is to wait for it no longer."""
+        try:
+            await call
+        except ApiError as error:
+            if not self._patience.is_over(error):
+                raise
+            _log.error(what, extra={"pod": pod.metadata.key, "error": str(error)})
+            return error
+        self._patience.renew()
+        return None
 
     def _may_return(self, pod: Pod) -> bool:
         return observe.plan_of(pod, self._tools.policy.current).requeue is not checkpoint.Requeue.NEVER
 
 
-def _resign(what: str, pod: Pod, error: ApiError) -> None:
-    """Go on where asking once more will not help: what is inherited is lost, but the victim must go."""
-    if error.status not in HOPELESS:
-        raise error
-    _log.error(what, extra={"pod": pod.metadata.key, "error": str(error)})
+def _is_settled(error: ApiError | None) -> bool:
+    """True where nothing would come of asking again: it is done, or refused for good.
+
+    Whatever else was given up is asked for once more at each turn. Without this, an API server that was away would come back to a
+    victim whose replacement inherits nothing.
+    """
+    return error is None or error.status in HOPELESS or is_without_room(error)

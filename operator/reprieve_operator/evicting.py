@@ -1,7 +1,6 @@
 """One victim's evictions through the Eviction API: asked again, ever less often, while something stands in their way."""
 
 import random
-from datetime import timedelta
 
 from reprieve_policy import ending
 from reprieve_policy.eviction import Eviction
@@ -10,6 +9,7 @@ from reprieve_runtime.api import ApiError
 from . import story
 from .announce import Regarding
 from .pods import Pod
+from .refusals import PATIENCE
 from .tools import Tools
 
 _REPEAT_SECONDS = 60.0
@@ -20,9 +20,8 @@ _TOO_MANY = 429
 _IN_THE_WAY = (400, 403, 422, _TOO_MANY, 500)
 """A budget that allows none; one that is broken; a pod with two; another admission's refusal, which is any of the first three where it
 does not say which."""
-_PATIENCE = timedelta(seconds=60)
-"""Beyond the ceiling, with an API server that has too much to do. Without an end, a webhook that answers as if it were that would
-hold a victim for ever."""
+_LOOK_AGAIN = (0, 404)
+"""Nobody answered, or the pod is gone."""
 
 
 class Evicting:
@@ -45,10 +44,18 @@ class Evicting:
         try:
             await self._tools.effects.evict(pod, state)
         except ApiError as error:
-            if error.status not in _IN_THE_WAY:
+            if error.status not in _IN_THE_WAY and not self._is_over(state, error):
                 raise
             return self._wait(pod, state, error)
         return None
+
+    def _is_over(self, state: Eviction, error: ApiError) -> bool:
+        """True a minute beyond the ceiling, whatever is answered.
+
+        Without an end, a webhook that chose its own word for no, or says that it is busy, would hold a victim for ever.
+        """
+        end = ending.ceiling_of(state, self._tools.policy.current) + PATIENCE
+        return state.must_evict and error.status not in _LOOK_AGAIN and self._tools.clock.now() >= end
 
     def _wait(self, pod: Pod, state: Eviction, error: ApiError) -> float:
         now = self._tools.clock.monotonic()
@@ -61,7 +68,7 @@ class Evicting:
             told = story.waiting_for_budget(_reason(error), until, stays=state.must_evict)
             self._tools.announcer.announce(Regarding.pod(pod.metadata), *told)
         is_busy = error.status == _TOO_MANY and _BUDGET not in dict(error.causes)
-        end = until + _PATIENCE if is_busy and state.must_evict else until
+        end = until + PATIENCE if is_busy and state.must_evict else until
         left = (end - self._tools.clock.now()).total_seconds()
         self.is_held = not is_busy or left <= 0
         self._due_at = now + min(pause, max(0.0, left))

@@ -21,11 +21,12 @@ from . import observe, story
 from .announce import Regarding
 from .assessment import Assessment
 from .conversation import Conversation
-from .departure import HOPELESS, NO_ROOM, Departure
+from .departure import Departure
 from .gangs import Gangs
 from .membership import Membership
 from .muster import Muster
 from .pods import Pod
+from .refusals import HOPELESS, is_without_room
 from .slots import Urgency
 from .tools import Tools
 
@@ -228,7 +229,7 @@ class Keeper:
             try:
                 await self._write_waiting(pod, state, begins=begins)
             except ApiError as error:
-                if error.status != NO_ROOM or not begins:
+                if not (begins and is_without_room(error)):
                     raise
                 self._renounce_notice(pod)
                 return 0.0

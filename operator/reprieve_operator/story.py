@@ -115,6 +115,11 @@ def not_requeued(why: str) -> tuple[str, str]:
     return "SoftEvictionNotRequeued", f"the pod is not made anew: {why}"
 
 
+def not_counted(why: str) -> tuple[str, str]:
+    """Return the Event of a pod whose owner cannot be told what the replacement inherits."""
+    return "SoftEvictionNotCounted", f"the pod goes, and what its replacement inherits is not on its owner: {why}"
+
+
 def waiting_for(finalizers: tuple[str, ...]) -> tuple[str, str]:
     """Return the Event of a victim whose containers have ended and that others hold."""
     names = ", ".join(quote(name) for name in finalizers)

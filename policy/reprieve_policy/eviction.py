@@ -176,7 +176,7 @@ def parse(text: str) -> Eviction | None:
     try:
         document = json.loads(text)
         return _from_document(document) if isinstance(document, dict) and document.get("v") == 1 else None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
 
 

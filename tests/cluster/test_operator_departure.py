@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -198,6 +198,43 @@ def kept_on_owner(cluster: ClusterHandle, namespace: str) -> dict[str, str]:
 
 def saved_at(pod: Any) -> str:
     return str(json.loads(pod["metadata"]["annotations"]["reprieve.dev/eviction"])["checkpoint"]["at"])
+
+
+@contextmanager
+def nobody_may_change_jobs(cluster: ClusterHandle, namespace: str) -> Iterator[None]:
+    """Have another project's webhook for Jobs fail closed, for the block: nobody serves it."""
+    webhook = {
+        "name": "down.test.reprieve.dev",
+        "clientConfig": {"url": "https://127.0.0.1:1/validate"},
+        "rules": [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "timeoutSeconds": 1,
+        "admissionReviewVersions": ["v1"],
+    }
+    kind = "ValidatingWebhookConfiguration"
+    document = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": namespace}}
+    cluster.kubectl.apply({**document, "webhooks": [webhook]})
+    try:
+        yield
+    finally:
+        cluster.kubectl.read("delete", kind, namespace)
+
+
+def test_an_owner_that_cannot_be_written_to_holds_up_no_victim_for_more_than_a_minute(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    pod = start_job(cluster, namespace, checkpoint_hint=HINT, checkpoint_timeout="60s")
+    name = pod["metadata"]["name"]
+    with nobody_may_change_jobs(cluster, namespace):
+        refused = ("annotate", "job", "train", "-n", namespace, "example.com/a=b", "--overwrite")
+        wait_for("the webhook is asked", lambda: "failed calling webhook" in cluster.kubectl.run(*refused).output)
+        with Workload(pod["status"]["podIP"], on_post={"state": "saved", "step": 9, "path": "/data/9"}):
+            cluster.mark(namespace, name)
+            cluster.wait_gone(namespace, name, seconds=120)
+        wait_for("Event", lambda: "SoftEvictionNotCounted" in cluster.event_reasons(namespace, name))
+    assert ledger_of(cluster, namespace) is None
 
 
 def test_one_that_fails_after_it_was_told_leaves_what_a_deleted_one_would(

@@ -1,4 +1,4 @@
-"""A pod may fill its annotations, all 262,144 bytes of them, and so take the room of the eviction's state: it still goes."""
+"""A pod may fill its annotations, all 262,144 bytes of them, or all that etcd takes, and so take the room of a state: it still goes."""
 
 import json
 from collections.abc import Iterator
@@ -12,6 +12,11 @@ pytestmark = pytest.mark.cluster
 LIMIT = 262_144
 FULL = {"example.com/pad": "x" * (LIMIT - len("example.com/pad"))}
 HELD = ["example.com/other"]
+ALMOST_ALL_OF_ETCDS = [{"name": f"V{number}", "value": "x" * 140_000} for number in range(10)]
+"""Of 1.5 MiB: annotations fill the rest."""
+MARK, AS_LONG_AS_THE_MARK = "reprieve.dev/soft-eviction", "example.com/soft-evictions"
+ROOM_FOR_A_DELETE = 64
+"""Bytes: the API server writes when, and with which grace. A state takes 500, the condition 200."""
 ASKED_BY_ANNOTATION = {"reprieve.dev/checkpoint-hint": "annotation:", "reprieve.dev/checkpoint-timeout": "2s"}
 
 
@@ -27,6 +32,15 @@ def namespace(cluster: ClusterHandle) -> Iterator[str]:
 
 def size(pod: Json) -> int:
     return sum(len(key) + len(value.encode()) for key, value in pod["metadata"]["annotations"].items())
+
+
+def pad(cluster: ClusterHandle, namespace: str, name: str, length: int, **labels: str | None) -> bool:
+    """Have an annotation of this length, and labels; `False` where there is no room for them."""
+    text = json.dumps({"metadata": {"annotations": {"pad": "x" * length}, "labels": labels}})
+    words = ("patch", "pod", name, "-n", namespace, "--type=merge", "--patch-file=/dev/stdin")
+    done = cluster.kubectl.run(*words, stdin=text)
+    assert not done.status or "request is too large" in done.output, done.output
+    return not done.status
 
 
 def deleted(cluster: ClusterHandle, namespace: str, name: str) -> Json | None:
@@ -73,6 +87,25 @@ def test_room_that_is_taken_after_the_hint_delays_nothing_and_leaves_no_finalize
     cluster.wait_gone(namespace, "late")
     deletes = [entry for entry in cluster.audit(namespace, "late") if entry.verb == "delete"]
     assert [entry.status for entry in deletes] == [200]
+
+
+def test_a_pod_that_is_as_large_as_etcd_takes_goes_with_nothing_written(cluster: ClusterHandle, namespace: str) -> None:
+    hint = {"reprieve.dev/checkpoint-hint": "annotation:", "reprieve.dev/checkpoint-timeout": "9m"}
+    spec = {"containers": [{"name": "main", "image": "none", "env": ALMOST_ALL_OF_ETCDS}]}
+    cluster.create_pod(namespace, "large", annotations=hint, finalizers=HELD, spec=spec)
+    fits, too_long = 0, LIMIT - 1000
+    assert pad(cluster, namespace, "large", fits, **{AS_LONG_AS_THE_MARK: "requested"})
+    assert not pad(cluster, namespace, "large", too_long), "it is no larger than a pod may be"
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        fits, too_long = (middle, too_long) if pad(cluster, namespace, "large", middle) else (fits, middle)
+    marked = {AS_LONG_AS_THE_MARK: None, MARK: "requested"}
+    assert pad(cluster, namespace, "large", fits - ROOM_FOR_A_DELETE, **marked)
+    wait_for("DELETE", lambda: deleted(cluster, namespace, "large"))
+    written = cluster.audit(namespace, "large")
+    assert [entry.what for entry in written if entry.status < 300] == ["delete"]
+    assert {entry.status for entry in written if entry.status >= 300} == {500}
+    wait_for("Event", lambda: "SoftEvictionWithoutNotice" in cluster.event_reasons(namespace, "large"))
 
 
 def test_one_that_has_finished_is_let_go_though_nothing_can_be_written_down(

@@ -12,7 +12,7 @@ from reprieve_operator.line import Reply
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.switchboard import Switchboard
 from reprieve_operator.targets import HttpTarget
-from reprieve_policy.contract import Request
+from reprieve_policy.contract import Answer, AnswerState, Request
 from reprieve_policy.eviction import Eviction, Phase
 
 TARGET = HttpTarget(URL("http://10.0.0.1:8080/"))
@@ -83,3 +83,10 @@ async def test_a_call_that_hangs_ends_with_the_conversation() -> None:
         await caller.close()
     assert line.was_cancelled
     assert not caller.is_calling
+
+
+async def test_what_was_said_of_one_eviction_is_not_taken_for_the_word_on_the_next() -> None:
+    caller = asking(BadLine(), asyncio.Event())
+    caller.answer = Answer(state=AnswerState.SAVED)
+    await caller.close()
+    assert caller.answer is None

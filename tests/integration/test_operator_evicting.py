@@ -122,3 +122,22 @@ def test_it_is_said_what_follows_and_when() -> None:
         "WaitingForBudget: not evicted yet, at 12:30:00Z at the latest: db needs 2 healthy pods",
         "WaitingForBudget: not evicted yet, and stays if it is not by 12:30:00Z: db needs 2 healthy pods",
     ]
+
+
+@pytest.mark.parametrize("status", [409, 418, 451, 501, 503, 504])
+def test_a_word_that_nobody_else_uses_for_no_holds_it_a_minute_beyond_the_ceiling(status: int) -> None:
+    """A validating webhook chooses the code of its refusal, above 399, by itself."""
+    refused = ApiError(status, "", "admission webhook denied the request")
+    with pytest.raises(ApiError):
+        asyncio.run(World(refused, 1859.9).evicting().evict(POD, DRAINED))
+    evicting = World(refused, 1860).evicting()
+    assert asyncio.run(evicting.evict(POD, DRAINED)) == 0
+    assert evicting.is_held
+
+
+@pytest.mark.parametrize("status", [0, 404])
+def test_where_nobody_answers_or_the_pod_is_gone_nothing_is_held(status: int) -> None:
+    evicting = World(ApiError(status, "", "no"), 10**6).evicting()
+    with pytest.raises(ApiError):
+        asyncio.run(evicting.evict(POD, DRAINED))
+    assert not evicting.is_held

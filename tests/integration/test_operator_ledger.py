@@ -127,13 +127,17 @@ class World:
     done: list[str] = field(default_factory=list)
     refusal: int | None = None
     """With which status the owner's write is refused."""
+    refuses: dict[str, ApiError] = field(default_factory=dict)
+    """What other writes come to."""
+    seconds: float = 0.0
+    told: list[str] = field(default_factory=list)
     current: PolicySettings = field(default_factory=PolicySettings)
 
     def departure(self) -> Departure:
         tools: Any = SimpleNamespace(
             settings=OperatorSettings(identity="a"),
-            clock=Clock(now=lambda: NOW, monotonic=lambda: 0.0),
-            **dict.fromkeys(("effects", "ledger", "requeuer", "policy", "tally"), self),
+            clock=Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds),
+            **dict.fromkeys(("effects", "ledger", "requeuer", "policy", "tally", "announcer"), self),
         )
         return Departure(cast("Tools", tools), lambda _: None, lambda *_: None)
 
@@ -152,14 +156,17 @@ class World:
         if self.refusal is not None:
             raise ApiError(self.refusal, "Refused", "no")
 
+    def announce(self, _: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
+        self.told.append(reason)
+
     async def write_finished(self, pod: Pod, state: Eviction) -> Pod:  # noqa: ARG002 - the effects' interface
         return self._write("finished", pod)
 
     async def write_cancelled(self, pod: Pod, state: Eviction) -> Pod:  # noqa: ARG002
         return self._write("cancelled", pod)
 
-    async def write_disruption(self, pod: Pod, state: Eviction) -> Pod:  # noqa: ARG002
-        return self._write("disruption", pod)
+    async def write_disruption(self, pod: Pod, state: Eviction | None) -> Pod:
+        return self._write("disruption" if state is not None else "condition", pod)
 
     async def write_state(self, pod: Pod, *_: object, **__: object) -> Pod:
         return self._write("state", pod)
@@ -169,6 +176,8 @@ class World:
 
     def _write(self, what: str, pod: Pod) -> Pod:
         self.done.append(what)
+        if what in self.refuses:
+            raise self.refuses[what]
         return pod
 
     async def preserve(self, pod: Pod, state: Eviction) -> None:
@@ -265,3 +274,104 @@ def test_an_owner_that_somebody_else_has_changed_is_told_again_before_anything_i
     with pytest.raises(ApiError):
         asyncio.run(world.departure().stay(a_pod(), STAYS))
     assert world.done == ["publish"]
+
+
+BROKEN = ApiError(500, "InternalError", 'failed calling webhook "owners.example.com"')
+FULL = ApiError(500, "", "etcdserver: request is too large")
+GONE_SOON = a_pod(**DELETED)
+
+
+async def again(departure: Departure, pod: Pod, state: Eviction) -> None:
+    with pytest.raises(ApiError):
+        await departure.proceed(pod, Decision(state))
+
+
+@pytest.mark.parametrize("status", [409, 429, 500, 503])
+def test_an_owner_that_is_refused_for_a_minute_holds_up_no_end(status: int) -> None:
+    """A webhook for owners that fails closed, and is down, is answered for with 500."""
+    world = World(refusal=status)
+    departure = world.departure()
+
+    async def run() -> None:
+        for world.seconds in (0.0, 30.0, 59.0):
+            await again(departure, a_pod(), GOING)
+        world.seconds = 60.0
+        await proceed(departure, a_pod(), GOING)
+
+    asyncio.run(run())
+    assert world.done == ["record"] * 4 + ["disruption", "delete"]
+    assert world.told == ["SoftEvictionNotCounted"]
+
+
+def test_nobody_is_given_up_while_no_api_server_answers() -> None:
+    world = World(refusal=0)
+    departure = world.departure()
+
+    async def run() -> None:
+        for world.seconds in (0.0, 60.0, 10_000.0):
+            await again(departure, a_pod(), GOING)
+
+    asyncio.run(run())
+    assert world.done == ["record"] * 3
+
+
+def test_an_api_server_that_was_broken_as_a_whole_comes_back_to_an_owner_that_is_told() -> None:
+    world = World(refusal=500, refuses={"disruption": BROKEN})
+    departure = world.departure()
+
+    async def run() -> None:
+        for world.seconds in (0.0, 60.0, 75.0):
+            await again(departure, a_pod(), GOING)
+        world.refusal, world.refuses = None, {}
+        await proceed(departure, a_pod(), GOING)
+
+    asyncio.run(run())
+    assert world.done == ["record", "record", "disruption", "record", "disruption", "record", "disruption", "delete"]
+
+
+def test_a_minute_of_refusals_begins_anew_with_each_answer() -> None:
+    world = World(refusal=500, refuses={"disruption": BROKEN})
+    departure = world.departure()
+
+    async def run() -> None:
+        await again(departure, a_pod(), GOING)
+        world.refusal, world.seconds = None, 50.0
+        await again(departure, a_pod(), GOING)
+        world.refusal, world.refuses, world.seconds = 500, {}, 70.0
+        with pytest.raises(ApiError):
+            await departure.stay(a_pod(), replace(STAYS, grace_seconds=30))
+
+    asyncio.run(run())
+    assert world.done[-1] == "retract"
+
+
+def test_a_pod_that_is_full_goes_with_nothing_written() -> None:
+    """What fills a pod up to what etcd takes leaves no room for the condition either."""
+    world = World(refuses={"disruption": FULL, "condition": FULL})
+    asyncio.run(proceed(world.departure(), a_pod(), GOING))
+    assert world.done == ["record", "disruption", "condition", "delete"]
+
+
+@pytest.mark.parametrize(("seconds", "goes"), [(1859.0, False), (1860.0, True)])
+def test_a_pod_whose_writes_are_refused_goes_a_minute_beyond_the_ceiling(seconds: float, *, goes: bool) -> None:
+    world = World(refuses={"disruption": BROKEN, "condition": BROKEN}, seconds=seconds)
+    if goes:
+        asyncio.run(proceed(world.departure(), a_pod(), GOING))
+    else:
+        asyncio.run(again(world.departure(), a_pod(), GOING))
+    assert world.done == ["record", "disruption", *(["condition", "delete"] if goes else [])]
+
+
+def test_one_that_was_to_stay_and_went_before_that_was_written_is_counted_after_all() -> None:
+    world = World(refuses={"cancelled": ApiError(409, "Conflict", "modified")})
+    departure = world.departure()
+
+    async def run() -> None:
+        await proceed(departure, a_pod(), GOING)
+        with pytest.raises(ApiError):
+            await departure.stay(a_pod(), replace(STAYS, grace_seconds=30))
+        for _ in range(2):
+            await proceed(departure, GONE_SOON, GOING)
+
+    asyncio.run(run())
+    assert world.done == ["record", "disruption", "delete", "retract", "cancelled", "record"]

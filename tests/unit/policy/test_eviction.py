@@ -176,6 +176,7 @@ GARBAGE = {
     "a cost of nothing known": changed(cost={"tpuHours": 1}),
     "a boolean as hours": changed(cost={"gpuHours": True}),
     "negative hours": changed(cost={"gpuHours": -1}),
+    "more hours than any number holds": changed(cost={"gpuHours": 10**400}),
     "infinitely many hours": changed(cost={"cpuHours": float("inf")}),
     "hours that are no number": changed(cost={"cpuHours": float("nan")}),
     "a cause that nobody has": changed(cause="mood"),
