@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from reprieve_policy import checkpoint, controllers, gang_dialects, keys, namespace
+from reprieve_policy.choosing import reading
 from reprieve_policy.kinds import CUSTOM, KINDS, TEMPLATE_KINDS
 from reprieve_policy.rules import RULES
 from reprieve_policy.settings import PolicySettings
@@ -253,6 +254,8 @@ def test_the_guard_is_asked_of_deletions_by_the_policys_schedulers_and_by_nobody
 def test_the_guard_is_asked_of_pods_that_say_something_of_their_preemption() -> None:
     said = {keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.SOFT_EVICTION, keys.CHECKPOINT, keys.CHECKPOINT_HINT}
     assert set(manifests.keys_in(conditions(webhook(VALIDATING, "preemptions")))) == said
+    # Of a gang that it is not asked about, the extender names every pod.
+    assert said == reading._GUARDED_LABELS | reading._GUARDED_ANNOTATIONS
 
 
 def test_the_guard_is_asked_of_every_eviction_but_the_operators() -> None:

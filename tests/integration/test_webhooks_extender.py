@@ -164,7 +164,7 @@ async def test_the_guard_finds_what_was_answered() -> None:
 
 async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_of_it_is_known_to_go() -> None:
     key = GroupKey("default", "g")
-    gang = [a_tenant(uid, node, cpu=4, group=key, mode=Mode.ALL) for uid, node in ("a1", "b1", "c2")]
+    gang = [a_tenant(uid, node, cpu=4, group=key, mode=Mode.ALL, is_guarded=True) for uid, node in ("a1", "b1", "c2")]
     async with serving(FixedStage(gang)) as called:
         assert await called.call({"1": "ab"}) == {"1": victims("a")}
         assert called.stage.expected == [("pod-p", "1", ["a", "b", "c"])]
@@ -172,12 +172,26 @@ async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_
         assert choice is not None
 
 
+@pytest.mark.parametrize(("guarded", "want"), [("", "abd"), ("c", "abd"), ("d", "abd"), ("bd", "ab")])
+async def test_where_nobody_asks_the_guard_the_scheduler_is_given_all_of_a_gang_that_are_on_the_node(
+    guarded: str, want: str
+) -> None:
+    """Nobody would take the others. Without this, a preemption would take one a round, and none of them made enough room."""
+    key = GroupKey("default", "g")
+    gang = [
+        a_tenant(uid, node, cpu=3, group=key, mode=Mode.ALL, is_guarded=uid in guarded)
+        for uid, node in ("a1", "b1", "d1", "c2")
+    ]
+    async with serving(FixedStage(gang)) as called:
+        assert await called.call({"1": "abd"}) == {"1": victims(*want)}
+
+
 @pytest.mark.parametrize(("held", "want"), [("abdc", "abd"), ("b", "ab"), ("c", "a")])
 async def test_of_one_that_budgets_hold_it_is_given_each_that_is_held(held: str, want: str) -> None:
     """The operator only evicts them. Without this, a preemption would take one a round. The others go with one of them."""
     key, stays = GroupKey("default", "g"), {"is_going": True, "is_held": True, "goes_at": NOW - 2 * CEILING}
     gang = [
-        a_tenant(uid, node, cpu=3, group=key, mode=Mode.ALL, **(stays if uid in held else {}))
+        a_tenant(uid, node, cpu=3, group=key, mode=Mode.ALL, is_guarded=True, **(stays if uid in held else {}))
         for uid, node in ("a1", "b1", "d1", "c2")
     ]
     async with serving(FixedStage(gang)) as called:

@@ -1,6 +1,6 @@
 """Every pod's verdict for one preemptor, gangs included: what goes as a whole is refused for what protects one of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from reprieve_policy.disruption import Mode
 
@@ -64,7 +64,7 @@ class Court:
         if group is None or self.ground(tenant) is not Ground.GOING:
             return Departure.NOT_SOON
         if group.key not in self._departures:
-            going = map(self._departure_of, self._going(group))
+            going = map(self._departure_of, self._going(self.members(group)))
             self._departures[group.key] = max(going, default=Departure.NOT_SOON)
         return self._departures[group.key]
 
@@ -75,11 +75,22 @@ class Court:
             self._spare[key] = _NO_MINIMUM if group is None or not group.min_available else self._spare_of(group)
         return self._spare[key]
 
-    def _spare_of(self, group: Group) -> int:
-        return len(group.members) - sum(1 for _ in self._going(group)) - group.min_available
+    def members(self, group: Group) -> list[Tenant]:
+        """Return the pods that a gang is judged by, and goes with: all but who is only deleted, and goes nobody knows when.
 
-    def _going(self, group: Group) -> Iterator[Tenant]:
-        return (member for member in group.members if member.is_going and self.grounds.is_going(member))
+        Without this, whoever lets one small pod of his own go in years would protect the rest of its gang for as long.
+        """
+        return [member for member in group.members if not self._goes_alone(member)]
+
+    def _goes_alone(self, member: Tenant) -> bool:
+        is_asked = member.is_told or member.is_held or member.goes_at is None
+        return member.is_going and not is_asked and self.grounds.departure(member) is Departure.NOT_SOON
+
+    def _spare_of(self, group: Group) -> int:
+        return len(group.members) - sum(1 for _ in self._going(group.members)) - group.min_available
+
+    def _going(self, members: Iterable[Tenant]) -> Iterator[Tenant]:
+        return (member for member in members if member.is_going and self.grounds.is_going(member))
 
     def _departure_of(self, tenant: Tenant) -> Departure:
         # Also one that is marked, and that the operator is about to tell: for one of the gang it has been chosen already.
@@ -98,18 +109,19 @@ class Court:
     def protector(self, group: Group) -> tuple[Tenant, Ground] | None:
         """Return why a gang that goes as a whole may not: one of it goes already, or the first that is refused, and on what."""
         if group.key not in self._protected:
-            going = ((member, Ground.GOING) for member in self._going(group))
-            self._protected[group.key] = next(going, None) or self._refused(group)
+            members = self.members(group)
+            going = ((member, Ground.GOING) for member in self._going(members))
+            self._protected[group.key] = next(going, None) or self._refused(members)
         return self._protected[group.key]
 
-    def _refused(self, group: Group) -> tuple[Tenant, Ground] | None:
-        judged = [(member, self._against(member)) for member in group.members]
+    def _refused(self, members: Sequence[Tenant]) -> tuple[Tenant, Ground] | None:
+        judged = [(member, self._against(member)) for member in members]
         near = [member for member, ground in judged if ground is Ground.NEAR_COMPLETION]
         if near and len(near) == len(judged):
             # It is let finish until the last of it has.
             return max(near, key=self._seconds_left), Ground.NEAR_COMPLETION
         if near:
-            judged = [(member, self.grounds.against_whole(member)) for member in group.members]
+            judged = [(member, self.grounds.against_whole(member)) for member in members]
         return next(((member, ground) for member, ground in judged if ground is not None), None)
 
     def _seconds_left(self, tenant: Tenant) -> float:

@@ -25,7 +25,7 @@ from reprieve_policy import facts as known
 from reprieve_policy.cost import Work
 from reprieve_policy.disruption import Mode
 from reprieve_policy.facts import Facts
-from reprieve_policy.namespace import EXEMPT, OFF
+from reprieve_policy.namespace import ENFORCE, EXEMPT, OFF
 from reprieve_policy.native_group import NativeGroup
 from reprieve_policy.objects import annotations_of, labels_of
 from reprieve_policy.settings import PolicySettings
@@ -40,6 +40,9 @@ HIGHEST_USER_PRIORITY = 1_000_000_000
 """Above are Kubernetes' own (`scheduling.HighestUserDefinablePriority`)."""
 
 _SERVICE = "service"
+_GUARDED_LABELS = frozenset({keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.SOFT_EVICTION})
+_GUARDED_ANNOTATIONS = frozenset({keys.CHECKPOINT, keys.CHECKPOINT_HINT})
+"""As `preemptions.reprieve.dev` has them in its `matchConditions`; a test compares them."""
 
 
 def tenant_of(
@@ -71,7 +74,8 @@ def tenant_of(
         quota=_quota(pod, facts),
         group=_group_key(pod, found),
         mode=_mode(pod, found, native),
-        gang_minimum=_minimum(found, native),
+        gang_minimum=_minimum_kept(found, native),
+        is_guarded=_is_guarded(pod, facts),
         repels=wishing.repels(pod.spec),
     )
     return tenant if facts.namespace.enforcement == OFF else _with_policy(tenant, pod, facts, job, now)
@@ -159,12 +163,16 @@ def budget_of(found: PodDisruptionBudget) -> Budget:
 
 
 def group_of(key: GroupKey, members: Collection[Tenant]) -> Group:
-    """Return the gang of these pods: it goes as a whole where one of them says so."""
+    """Return the gang of these pods: it goes as a whole where one of them says so, or where it can spare none.
+
+    Without the latter, whoever says that all are needed would have none of them preempted.
+    """
     goes_whole = any(member.mode is Mode.ALL for member in members)
+    minimum = max((member.gang_minimum for member in members), default=0)
     return Group(
         key=key,
-        mode=Mode.ALL if goes_whole else Mode.SINGLE,
-        min_available=max((member.gang_minimum for member in members), default=0),
+        mode=Mode.ALL if goes_whole or 0 < len(members) <= minimum else Mode.SINGLE,
+        min_available=minimum,
         members=tuple(members),
     )
 
@@ -272,6 +280,22 @@ def _mode(pod: Pod, found: gang.Gang | None, native: NativeGroup | None) -> Mode
     if mode is Mode.AS_ITS_GROUP_SAYS:
         return Mode.SINGLE if native is None else native.mode
     return mode
+
+
+def _minimum_kept(found: gang.Gang | None, native: NativeGroup | None) -> int:
+    """Return how many of the gang are not to be taken one by one: what itself says so, not a label beside it.
+
+    Without this, a label that anybody may add to the pods of a Job would protect them.
+    """
+    if found is None or not (found.is_native or found.is_declared):
+        return 0
+    return _minimum(None if found.is_native else found, native)
+
+
+def _is_guarded(pod: Pod, facts: Facts) -> bool:
+    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
+    says = not (_GUARDED_LABELS.isdisjoint(labels) and _GUARDED_ANNOTATIONS.isdisjoint(annotations))
+    return says and facts.namespace.enforcement == ENFORCE
 
 
 def _minimum(found: gang.Gang | None, native: NativeGroup | None) -> int:

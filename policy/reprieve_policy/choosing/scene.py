@@ -169,6 +169,8 @@ class Tenant:
     """How its gang goes, as this pod says it; never `AS_ITS_GROUP_SAYS`: that was asked before."""
     gang_minimum: int = 0
     """So many of its gang are needed, as this pod says it."""
+    is_guarded: bool = False
+    """The guard is asked before a scheduler deletes it: it has the operator take whoever goes with it."""
     repels: bool = False
     """It lets certain pods not be near: whether one fits beside it cannot be judged here."""
 

@@ -41,8 +41,9 @@ def of(tenants: Iterable[Tenant], court: Court) -> list[Unit]:
         else:
             wholes.setdefault(group.key, (group, []))[1].append(tenant)
     for group, here in wholes.values():
-        priority = max(member.defence for member in group.members)
-        units.append(Unit(tuple(here), tuple(group.members), group.key, priority))
+        members = tuple(court.members(group))
+        priority = max(member.defence for member in members)
+        units.append(Unit(tuple(here), members, group.key, priority))
     return units
 
 

@@ -163,6 +163,32 @@ def test_the_mates_of_one_that_goes_in_years_stay_and_are_no_victims():
     assert found.best is not None
 
 
+FAR_OFF = {**DELETED, "goes_at": after(10**9)}
+SHIELDS = {
+    "it is deleted, and goes in years": (FAR_OFF, True),
+    "it is overdue by more than anybody waits": ({**DELETED, "goes_at": after(-CEILING - 1)}, True),
+    "it is deleted, and goes soon": ({**DELETED, "goes_at": after(30)}, False),
+    "it is marked, and nobody has told it": ({**DELETED, "goes_at": None}, False),
+    "the operator told it": ({**FAR_OFF, "is_told": True}, False),
+}
+
+
+@pytest.mark.parametrize(("fields", "are_victims"), SHIELDS.values(), ids=SHIELDS)
+def test_one_that_its_owner_deletes_protects_the_rest_of_its_gang_no_longer_than_anybody_waits(
+    fields: Mapping[str, Any], *, are_victims: bool
+):
+    mates = [a_tenant(name, group=TEAM) for name in ("x", "y")]
+    going = a_tenant("one", group=TEAM, **fields)
+    scene = a_scene(a_room("a", *mates, cpu=2), a_room("b", going, cpu=1)).with_gang("old").build()
+
+    best = choosing.decide(a_preemptor(guest=a_guest("p", cpu=2)), scene, ["a"]).best
+
+    assert (best is not None) is are_victims
+    if best is not None:
+        assert {victim.name for victim in best.everyone} == {"x", "y"}
+        assert best.units == 1
+
+
 ROUNDS: dict[str, tuple[Mapping[str, Any], Ground | None]] = {
     "its victims go": ({"is_going": True}, Ground.UNFINISHED),
     "they are deleted": (DELETED, Ground.UNFINISHED),

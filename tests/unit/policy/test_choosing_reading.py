@@ -175,6 +175,32 @@ TENANTS = {
         pod=a_pod(labels={keys.DRAFT_POD_GROUP: "train", keys.DRAFT_MIN_AVAILABLE: "2"}),
         want={"group": TEAM, "gang_minimum": 2},
     ),
+    "a minimum beside a Job's own gang protects none of it": Case(
+        pod=a_pod(labels={keys.JOB: "train", keys.DRAFT_MIN_AVAILABLE: "2147483647"}),
+        want={"mode": Mode.SINGLE, "gang_minimum": 0},
+    ),
+    "nor does one beside a native group": Case(
+        pod=a_pod(
+            {"schedulingGroup": {"podGroupName": "train"}}, annotations={keys.KOORDINATOR_MIN_AVAILABLE: "2147483647"}
+        ),
+        known={"native": NativeGroup(mode=Mode.SINGLE, min_count=3)},
+        want={"mode": Mode.SINGLE, "gang_minimum": 3},
+    ),
+    "the guard is asked about one that says something": Case(pod=a_pod(labels=in_class(4)), want={"is_guarded": True}),
+    "and about one that declares a checkpoint": Case(
+        pod=a_pod(annotations={keys.CHECKPOINT: "auto"}), want={"is_guarded": True}
+    ),
+    "not about one that says nothing": Case(pod=a_pod(labels=IN_GANG), want={"is_guarded": False}),
+    "nor where its Namespace only warns": Case(
+        pod=a_pod(labels=in_class(4)),
+        facts=Facts(namespace=NamespacePolicy(enforcement="warn")),
+        want={"is_guarded": False},
+    ),
+    "nor where that is off": Case(
+        pod=a_pod(labels=in_class(4)),
+        facts=Facts(namespace=NamespacePolicy(enforcement="off")),
+        want={"is_guarded": False},
+    ),
     "its quota is the one that Koordinator would charge": Case(
         pod=a_pod(), facts=Facts(quotas=Quotas([a_quota("team", "team")])), want={"quota": ("team", "team")}
     ),
@@ -482,6 +508,16 @@ def test_a_gang_goes_as_a_whole_where_one_of_its_pods_says_so():
     found = reading.groups_of([single, a_tenant("c"), whole])
 
     assert found == {TEAM: Group(key=TEAM, mode=Mode.ALL, min_available=2, members=(single, whole))}
+
+
+@pytest.mark.parametrize(
+    ("minimum", "mode"), [(0, Mode.SINGLE), (1, Mode.SINGLE), (2, Mode.ALL), (2**31 - 1, Mode.ALL)]
+)
+def test_a_gang_that_can_spare_none_goes_as_a_whole(minimum: int, mode: Mode):
+    """Without this, whoever says that all are needed would have none of them preempted."""
+    members = [a_tenant(name, group=TEAM, gang_minimum=minimum) for name in ("a", "b")]
+
+    assert reading.group_of(TEAM, members).mode is mode
 
 
 def test_a_scene_has_everybody_in_its_place():

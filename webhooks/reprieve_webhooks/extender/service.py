@@ -281,6 +281,8 @@ _NO_NODE = wire.render(None)
 def _uids_to_delete(victims: Iterable[Tenant]) -> Iterator[str]:
     """Yield whom the scheduler is to delete: of a gang that goes as a whole one pod, for which the operator takes them all.
 
+    But all of it that are on the node where nobody asks the guard first, or where it does not go as a whole by its own word.
+
     Of several victims kube-scheduler 1.37 waits for each but the last before it looks at its preemptor again, and hears of
     no deletion meanwhile. Without this, a preemptor whose victims the operator has deleted would wait for some other event.
 
@@ -289,7 +291,8 @@ def _uids_to_delete(victims: Iterable[Tenant]) -> Iterator[str]:
     """
     taken: set[GroupKey] = set()
     for victim in victims:
-        if victim.mode is not Mode.ALL or victim.group is None or victim.is_held:
+        is_taken_with_others = victim.mode is Mode.ALL and victim.is_guarded and not victim.is_held
+        if victim.group is None or not is_taken_with_others:
             yield victim.uid
         elif victim.group not in taken:
             taken.add(victim.group)
