@@ -168,7 +168,7 @@ async def test_that_budgets_are_not_read_is_said_once_a_minute(
             seconds += passing
             await here.evict()
         assert here.stub.calls[BUDGETS] == 3
-        pods._said_at -= 60
+        pods._said_at = {what: at - 60 for what, at in pods._said_at.items()}
         seconds += 2
         await here.evict()
     said = [vars(record) for record in caplog.records if "budgets not read" in record.getMessage()]

@@ -32,6 +32,7 @@ from reprieve_testing.guard_scene import (
 )
 from reprieve_testing.stages import FixedStage, a_tenant
 from reprieve_testing.stub_api import until
+from reprieve_webhooks.guard import pods
 
 
 @pytest_asyncio.fixture
@@ -150,6 +151,22 @@ async def test_the_victims_under_way_are_listed_once_and_nobody_is_looked_at_bey
     assert here.stub.calls[PODS] - listed == 1
     # The victim, and the two that were looked at.
     assert here.known.asked - asked == 3
+
+
+async def test_victims_that_are_too_many_to_be_read_leave_nobody_without_notice(
+    here: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever may mark pods of his own may mark as many, and as large, as he likes: what the API server's cache lists has no limit."""
+    monkeypatch.setattr(pods, "_MOST_BYTES_OF_VICTIMS", 1000)
+    here.stub.collections[PODS] = {
+        "large": a_fellow("large", labels=MARKED, annotations={"example.com/pad": "x" * 1000})
+    }
+    await here.nominate("mine")
+    assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
+    assert "uid-of-mine" in json.dumps(here.stub.patches)
+    assert [record.message for record in caplog.records].count(
+        "victims under way not read, a preemptor may get a second set"
+    ) == 1
 
 
 async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(here: Scene) -> None:

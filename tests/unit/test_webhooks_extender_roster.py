@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -398,3 +398,33 @@ def test_what_becomes_of_one_budget_changes_no_other_namespaces_list(cluster: Cl
     assert [found.allowed for found in (*before["team-1"], *after["team-1"])] == [0, 1]
     cluster.seating.drop_budget(("team-1", "b1"))
     assert list(cluster.scene().budgets) == ["team-0"]
+
+
+def test_of_a_node_no_more_is_asked_after_the_first_pod_that_nobody_has_seen(cluster: Cluster) -> None:
+    """Whoever reaches the port may name a million of them. Every Job is a gang, and each is one more look at each of them."""
+    cluster.put("a", labels={"batch.kubernetes.io/job-name": "train"})
+    looks: list[str] = []
+
+    def named() -> Iterator[str]:
+        for uid in ("uid-a", "made-up", "uid-a"):
+            looks.append(uid)
+            yield uid
+
+    assert not cluster.seating.knows("one", named())
+    assert looks == ["uid-a", "made-up"]
+    assert not cluster.seating.knows("gone", named())
+    assert len(looks) == 2
+
+
+def test_of_a_namespace_whose_last_pod_is_gone_nothing_is_kept(cluster: Cluster) -> None:
+    for name in ("a", "b"):
+        cluster.put(name)
+        cluster.put(name, status={"phase": "Pending"})
+    cluster.roster.drop(("team", "a"))
+    cluster.roster.drop(("team", "a"))
+    assert set(cluster.roster._facts) == {"team"}
+    cluster.roster.drop(("team", "b"))
+    assert (cluster.roster._facts, cluster.roster._counts) == ({}, {})
+    cluster.policies["team"] = NamespacePolicy(workload_type="service")
+    cluster.put("a")
+    assert cluster.tenant("a").is_service

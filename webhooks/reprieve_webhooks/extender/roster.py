@@ -5,6 +5,7 @@ the tenant that they make.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -78,6 +79,8 @@ class Roster:
         self._basis: _Basis | None = None
         self._facts: dict[str, Facts] = {}
         """By Namespace, those that pods are judged by."""
+        self._counts: Counter[str] = Counter()
+        """Of the pods of each Namespace. Without this, what is known of Namespaces that are gone would be kept, and looked at, for ever."""
         self._pods: dict[Key, _Known] = {}
         self._due: dict[Key, None] = {}
         """To be judged again."""
@@ -108,6 +111,10 @@ class Roster:
         self._expected.pop(key, None)
         if known is not None:
             self._leave(key, known)
+            self._counts[key[0]] -= 1
+            if not self._counts[key[0]]:
+                del self._counts[key[0]]
+                self._facts.pop(key[0], None)
 
     def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:
         """Take for granted, for a while, that a scheduler does as it was told: its nomination and the marks are on their way.
@@ -172,6 +179,8 @@ class Roster:
         before = self._pods.get(key)
         if before is not None:
             self._leave(key, before)
+        else:
+            self._counts[key[0]] += 1
         self._due.pop(key, None)
         self._expected.pop(key, None)
         links = tuple(_links_of(pod))

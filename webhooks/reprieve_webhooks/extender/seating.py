@@ -128,14 +128,12 @@ class Seating:
         has just gone would be passed over, and a second gang go on another one. And a native gang that goes whole is proposed with
         its pods on all nodes (kube-scheduler 1.37, `getCrossNodesVictims`).
         """
+        if node not in self._nodes:
+            return False
         here = self._tenants.of(node)
-        away = [uid for uid in uids if uid not in here and uid not in self._left]
-        if node not in self._nodes or not away:
-            return node in self._nodes
-        for gang in {one.group for one in here.values() if one.group is not None}:
-            members = self._members.of(gang)
-            away = [uid for uid in away if uid not in members]
-        return not away
+        gangs = [self._members.of(gang) for gang in {one.group for one in here.values() if one.group is not None}]
+        # It ends at the first that is unknown. Without this, a call that names a million would take seconds for each Job on the node.
+        return all(uid in here or uid in self._left or any(uid in members for members in gangs) for uid in uids)
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits, with the rest of its gang; `None` where no such one does."""

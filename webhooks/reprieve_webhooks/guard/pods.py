@@ -1,9 +1,10 @@
 """The guard's calls: the pod that an eviction names, its budgets, its Job, its native group, a preemptor's other victims, the mark."""
 
+import asyncio
 import logging
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -16,7 +17,7 @@ from reprieve_policy.objects import controller_of, group_name_of
 from reprieve_policy.verdict import Change
 from reprieve_policy.walltime import Job, Walltime
 from reprieve_runtime import deep
-from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, Api, ApiError
+from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, TOO_LARGE, Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_webhooks.allowance import Bounds, Rate
 from reprieve_webhooks.extender.choices import Named
@@ -36,8 +37,10 @@ _BOUNDS = {
 }
 """Whoever may evict pods may evict as many as he likes: what is asked for them is bounded in each namespace, and for itself.
 Without this, one tenant would have everybody's drains refused, or preempted pods deleted without notice."""
-_MOST_VICTIMS = 500
-"""Looked at for one preemptor's: there are as many as evictions are under way."""
+_MOST_BYTES_OF_VICTIMS = 16 * 1024 * 1024
+"""Looked at for one preemptor's: a victim has some 3 to 10 KB, and whoever may delete pods of his own may mark as many, each of 1.5 MB."""
+_LISTS_AT_ONCE = 2
+"""Of them: a scheduler deletes sixteen pods at a time."""
 _MOST_BUDGETS = 200
 """Of a namespace; where there are more, nobody knows which of them are about a pod."""
 _MOST_BYTES = 1024 * 1024
@@ -48,7 +51,7 @@ _MOST_BYTES_OF_NODE = 8 * 1024 * 1024
 _LIST_SECONDS = 0.3
 """The API server waits for three, for the pod, its group and the mark too, and then evicts a pod that nobody was told of."""
 _QUIET_SECONDS = 60.0
-"""After it was said that budgets were not read. Without this, a drain would say it once a second for each namespace."""
+"""After it was said that something was not read. Without this, a drain would say it once a second for each namespace."""
 
 
 class _List(msgspec.Struct, gc=False):
@@ -85,7 +88,8 @@ class Pods:
         }
         self._nodes = Lookups(api, Node, timeout_seconds=timeout_seconds)
         self._budgets: Questions[str, Sequence[PodDisruptionBudget]] = Questions(REMEMBERED_SECONDS)
-        self._said_at = -math.inf
+        self._said_at: dict[str, float] = {}
+        self._lists = asyncio.Semaphore(_LISTS_AT_ONCE)
         self._groups_there: Questions[tuple[str, str], frozenset[str]] = Questions(REMEMBERED_SECONDS)
 
     async def find(self, namespace: str, name: str, door: Door = Door.PREEMPTION) -> Victim | None:
@@ -163,17 +167,38 @@ class Pods:
         return found.items or ()
 
     def _say_unread(self, namespace: str, why: str) -> None:
+        self._say(
+            "budgets not read, pods are asked to save as if there were none", {"namespace": namespace, "error": why}
+        )
+
+    def _say(self, what: str, extra: Mapping[str, str]) -> None:
         now = time.monotonic()
-        if now - self._said_at >= _QUIET_SECONDS:
-            self._said_at = now
-            extra = {"namespace": namespace, "error": why}
-            _LOG.warning("budgets not read, pods are asked to save as if there were none", extra=extra)
+        if now - self._said_at.get(what, -math.inf) >= _QUIET_SECONDS:
+            self._said_at[what] = now
+            _LOG.warning(what, extra=extra)
 
     async def victims(self) -> list[Victim]:
-        """Return the pods that are asked to go, as the API server's cache has them."""
-        params = {"labelSelector": keys.SOFT_EVICTION, "resourceVersion": "0", "limit": str(_MOST_VICTIMS)}
-        text = await self._api.request("GET", object_path("pods"), params=params, timeout_seconds=self._timeout_seconds)
-        return msgspec.json.decode(text, type=_List).items or []
+        """Return the pods that are asked to go, as the API server's cache has them; none where they are too many to be read.
+
+        The cache heeds no limit. A preemptor may then get another victim while one goes for it. Without this, who marks enough pods of
+        his own would have all victims go without notice.
+        """
+        params = {"labelSelector": keys.SOFT_EVICTION, "resourceVersion": "0"}
+        async with self._lists:
+            try:
+                text = await self._api.request(
+                    "GET",
+                    object_path("pods"),
+                    params=params,
+                    timeout_seconds=self._timeout_seconds,
+                    most_bytes=_MOST_BYTES_OF_VICTIMS,
+                )
+            except ApiError as error:
+                if error.reason != TOO_LARGE:
+                    raise
+                self._say("victims under way not read, a preemptor may get a second set", {"error": str(error)})
+                return []
+            return deep.decode(text, _List).items or []
 
     async def mark(self, pod: Named, changes: Iterable[Change], version: str) -> bool:
         """Write the mark to this very pod; `False` where it is not at this version any more, or is gone."""
