@@ -24,6 +24,7 @@ class Court:
         self._spare: dict[GroupKey, int] = {}
         self._protected: dict[GroupKey, tuple[Tenant, Ground] | None] = {}
         self._departures: dict[GroupKey, Departure] = {}
+        self._members: dict[GroupKey, tuple[Tenant, ...]] = {}
 
     def ground(self, tenant: Tenant) -> Ground | None:
         """Return on what the pod is no victim, `None` where it may be one."""
@@ -75,12 +76,15 @@ class Court:
             self._spare[key] = _NO_MINIMUM if group is None or not group.min_available else self._spare_of(group)
         return self._spare[key]
 
-    def members(self, group: Group) -> list[Tenant]:
+    def members(self, group: Group) -> tuple[Tenant, ...]:
         """Return the pods that a gang is judged by, and goes with: all but who is only deleted, and goes nobody knows when.
 
         Without this, whoever lets one small pod of his own go in years would protect the rest of its gang for as long.
         """
-        return [member for member in group.members if not self._goes_alone(member)]
+        if group.key not in self._members:
+            # Once: a large gang is on many nodes.
+            self._members[group.key] = tuple(member for member in group.members if not self._goes_alone(member))
+        return self._members[group.key]
 
     def _goes_alone(self, member: Tenant) -> bool:
         is_asked = member.is_told or member.is_held or member.goes_at is None

@@ -41,7 +41,7 @@ def of(tenants: Iterable[Tenant], court: Court) -> list[Unit]:
         else:
             wholes.setdefault(group.key, (group, []))[1].append(tenant)
     for group, here in wholes.values():
-        members = tuple(court.members(group))
+        members = court.members(group)
         priority = max(member.defence for member in members)
         units.append(Unit(tuple(here), members, group.key, priority))
     return units
