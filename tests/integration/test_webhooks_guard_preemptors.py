@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from reprieve_policy import keys
 from reprieve_policy.choosing.scene import GroupKey, Preemptor
@@ -31,7 +32,7 @@ from reprieve_testing.guard_scene import (
     seconds_of,
 )
 from reprieve_testing.stages import FixedStage, a_tenant
-from reprieve_testing.stub_api import until
+from reprieve_testing.stub_api import StubApi, until
 from reprieve_webhooks.guard import pods
 
 
@@ -167,6 +168,63 @@ async def test_victims_that_are_too_many_to_be_read_leave_nobody_without_notice(
     assert [record.message for record in caplog.records].count(
         "victims under way not read, a preemptor may get a second set"
     ) == 1
+
+
+async def test_reviews_at_the_same_time_share_one_list_of_the_victims_under_way(here: Scene) -> None:
+    """Without this, those of one scheduler would wait for each other's, and the last for longer than the API server does."""
+    await here.nominate("mine")
+    listed, asked = here.stub.calls[PODS], here.known.asked
+    here.stub.lists_released.clear()
+    deletions = [asyncio.create_task(here.delete(a_fellow(f"pod-{number}"))) for number in range(16)]
+    # Each has looked at its victim and at the preemptor: the list is what comes next.
+    await until(lambda: here.known.asked - asked == 32 and here.stub.calls[PODS] > listed)
+    here.stub.lists_released.set()
+    assert all("asked to save" in response["status"]["message"] for response in await asyncio.gather(*deletions))
+    assert here.stub.calls[PODS] - listed == 1
+
+
+async def test_a_mark_of_a_moment_ago_is_seen(here: Scene) -> None:
+    await here.nominate("mine")
+    await here.delete(a_fellow("first"))
+    away = a_fellow("away", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-mine"})
+    away["spec"] |= {"nodeName": "node-2"}
+    here.stub.collections[PODS] = {"away": away}
+    assert "not gone yet" in (await here.delete(a_victim()))["status"]["message"]
+
+
+def forbidden(here: Scene) -> None:
+    here.stub.barred.add(PODS)
+
+
+def unanswered(here: Scene) -> None:
+    here.stub.lists_released.clear()
+    here.guard._pods._timeout_seconds = 0.2
+
+
+def in_no_form(here: Scene) -> None:
+    here.stub.collections[PODS] = {"odd": {"spec": 7}}
+
+
+def too_deep(here: Scene) -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path != PODS:
+            return await StubApi.answer(here.stub, request)
+        fields = "[" * 2000 + "]" * 2000
+        return web.Response(text=f'{{"items": [{{"metadata": {{"managedFields": {fields}}}}}]}}')
+
+    here.stub.answer = answer  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("is_made", [forbidden, unanswered, in_no_form, too_deep])
+async def test_where_the_victims_under_way_cannot_be_read_the_pod_is_told(
+    here: Scene, is_made: Callable[[Scene], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    await here.nominate("mine")
+    is_made(here)
+    for name in ("one", "two"):
+        assert "asked to save" in (await here.delete(a_fellow(name)))["status"]["message"]
+    assert here.marked() == ["one", "two"]
+    assert caplog.text.count("victims under way not read") == 1
 
 
 async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(here: Scene) -> None:

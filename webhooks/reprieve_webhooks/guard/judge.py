@@ -29,11 +29,11 @@ class Around:
 
     def __init__(self, pods: Pods, stage: Stage | None) -> None:
         self._pods, self._stage = pods, stage
-        self._listed: list[Victim] | None = None
+        self._listed: Sequence[Victim] | None = None
         self._scene: Scene | None = None
 
     async def victims(self) -> Sequence[Victim]:
-        """Return all that are under way; raises `ApiError`."""
+        """Return all that are under way, none where they cannot be read now."""
         if self._listed is None:
             self._listed = await self._pods.victims()
         return self._listed

@@ -1,6 +1,5 @@
 """The guard's calls: the pod that an eviction names, its budgets, its Job, its native group, a preemptor's other victims, the mark."""
 
-import asyncio
 import logging
 import math
 import time
@@ -17,7 +16,7 @@ from reprieve_policy.objects import controller_of, group_name_of
 from reprieve_policy.verdict import Change
 from reprieve_policy.walltime import Job, Walltime
 from reprieve_runtime import deep
-from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, TOO_LARGE, Api, ApiError
+from reprieve_runtime.api import MERGE_PATCH, METADATA_ONLY, Api, ApiError
 from reprieve_runtime.paths import object_path
 from reprieve_webhooks.allowance import Bounds, Rate
 from reprieve_webhooks.extender.choices import Named
@@ -39,8 +38,6 @@ _BOUNDS = {
 Without this, one tenant would have everybody's drains refused, or preempted pods deleted without notice."""
 _MOST_BYTES_OF_VICTIMS = 16 * 1024 * 1024
 """Looked at for one preemptor's: a victim has some 3 to 10 KB, and whoever may delete pods of his own may mark as many, each of 1.5 MB."""
-_LISTS_AT_ONCE = 2
-"""Of them: a scheduler deletes sixteen pods at a time."""
 _MOST_BUDGETS = 200
 """Of a namespace; where there are more, nobody knows which of them are about a pod."""
 _MOST_BYTES = 1024 * 1024
@@ -89,7 +86,9 @@ class Pods:
         self._nodes = Lookups(api, Node, timeout_seconds=timeout_seconds)
         self._budgets: Questions[str, Sequence[PodDisruptionBudget]] = Questions(REMEMBERED_SECONDS)
         self._said_at: dict[str, float] = {}
-        self._lists = asyncio.Semaphore(_LISTS_AT_ONCE)
+        # Remembered for no longer than it is on its way: it would lack the mark that was written a moment ago, and its preemptor, which
+        # may come again within 20 ms, would get a second set.
+        self._going: Questions[str, Sequence[Victim]] = Questions(0.0)
         self._groups_there: Questions[tuple[str, str], frozenset[str]] = Questions(REMEMBERED_SECONDS)
 
     async def find(self, namespace: str, name: str, door: Door = Door.PREEMPTION) -> Victim | None:
@@ -177,28 +176,29 @@ class Pods:
             self._said_at[what] = now
             _LOG.warning(what, extra=extra)
 
-    async def victims(self) -> list[Victim]:
-        """Return the pods that are asked to go, as the API server's cache has them; none where they are too many to be read.
+    async def victims(self) -> Sequence[Victim]:
+        """Return the pods that are asked to go, as the API server's cache has them; none where they cannot be read now.
 
-        The cache heeds no limit. A preemptor may then get another victim while one goes for it. Without this, who marks enough pods of
-        his own would have all victims go without notice.
+        A preemptor may then get a second set, whose pods have notice. Without this, who marks enough pods of his own would have all
+        victims go without notice; and if every preemptor counted as one that has a set, nobody could preempt while they are there.
         """
-        params = {"labelSelector": keys.SOFT_EVICTION, "resourceVersion": "0"}
-        async with self._lists:
-            try:
-                text = await self._api.request(
-                    "GET",
-                    object_path("pods"),
-                    params=params,
-                    timeout_seconds=self._timeout_seconds,
-                    most_bytes=_MOST_BYTES_OF_VICTIMS,
-                )
-            except ApiError as error:
-                if error.reason != TOO_LARGE:
-                    raise
-                self._say("victims under way not read, a preemptor may get a second set", {"error": str(error)})
-                return []
-            return deep.decode(text, _List).items or []
+        try:
+            return await self._going.answer("", self._list_victims)
+        except (ApiError, msgspec.MsgspecError, RecursionError) as error:
+            self._say("victims under way not read, a preemptor may get a second set", {"error": str(error)})
+            return ()
+
+    async def _list_victims(self) -> Sequence[Victim]:
+        """Return them; the API server's cache heeds no limit, so what is read is bounded here."""
+        text = await self._api.request(
+            "GET",
+            object_path("pods"),
+            params={"labelSelector": keys.SOFT_EVICTION, "resourceVersion": "0"},
+            timeout_seconds=self._timeout_seconds,
+            most_bytes=_MOST_BYTES_OF_VICTIMS,
+        )
+        # What is too deep is not pruned: of so many bytes that takes a second, in which nobody is answered.
+        return msgspec.json.decode(text, type=_List).items or ()
 
     async def mark(self, pod: Named, changes: Iterable[Change], version: str) -> bool:
         """Write the mark to this very pod; `False` where it is not at this version any more, or is gone."""
