@@ -7,6 +7,7 @@ never changed afterwards, so that a decision may take its time in a thread.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Generic, TypeVar
 
 from reprieve_policy.choosing import reading
@@ -131,9 +132,13 @@ class Seating:
         if node not in self._nodes:
             return False
         here = self._tenants.of(node)
+        away = (uid for uid in uids if uid not in here and uid not in self._left)
+        first = next(away, None)
+        if first is None:
+            return True
         gangs = [self._members.of(gang) for gang in {one.group for one in here.values() if one.group is not None}]
         # It ends at the first that is unknown. Without this, a call that names a million would take seconds for each Job on the node.
-        return all(uid in here or uid in self._left or any(uid in members for members in gangs) for uid in uids)
+        return all(any(uid in members for members in gangs) for uid in chain([first], away))
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits, with the rest of its gang; `None` where no such one does."""
