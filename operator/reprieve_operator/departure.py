@@ -21,7 +21,7 @@ from .announce import Regarding
 from .ending import Ending
 from .evicting import Evicting
 from .pods import Pod
-from .refusals import HOPELESS, PATIENCE, Patience, is_without_room
+from .refusals import PATIENCE, Patience, is_final, is_without_room
 from .tools import Tools
 
 _log = logging.getLogger(__name__)
@@ -279,4 +279,4 @@ def _is_settled(error: ApiError | None) -> bool:
     Whatever else was given up is asked for once more at each turn. Without this, an API server that was away would come back to a
     victim whose replacement inherits nothing.
     """
-    return error is None or error.status in HOPELESS or is_without_room(error)
+    return error is None or is_final(error)

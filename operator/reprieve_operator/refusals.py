@@ -23,6 +23,11 @@ def is_without_room(error: ApiError) -> bool:
     return error.status in _NO_ROOM or is_too_large
 
 
+def is_final(error: ApiError) -> bool:
+    """True where asking once more will not be answered otherwise."""
+    return error.status in HOPELESS or is_without_room(error)
+
+
 class Patience:
     """One victim's, with what it could also go without: its owner, or what keeps the record of a bare pod.
 
@@ -35,7 +40,7 @@ class Patience:
 
     def is_over(self, error: ApiError) -> bool:
         """True where the victim is to go on without what was refused so."""
-        if error.status in HOPELESS or is_without_room(error):
+        if is_final(error):
             return True
         if error.status == _NOBODY:
             return False

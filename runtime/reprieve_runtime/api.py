@@ -32,8 +32,6 @@ JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 METADATA_ONLY = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 """Of one object; an API server that cannot leave out the rest sends all of it."""
-TOO_LARGE = "TooLarge"
-"""The reason of an answer that is longer than was asked for."""
 _METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WATCH_SECONDS = 290
 """The server ends a watch after this; without it, one behind a dead load balancer would never be noticed."""
@@ -252,7 +250,7 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         *lines, rest = bytes(pending).split(b"\n")
         pending = bytearray(rest)
         if len(pending) > _LINE_BYTES:
-            raise ApiError(0, TOO_LARGE, "a watch event is larger than any object may be")
+            raise ApiError(0, "TooLarge", "a watch event is larger than any object may be")
         for line in lines:
             if line.strip():
                 yield line
@@ -263,7 +261,7 @@ async def _read_at_most(response: aiohttp.ClientResponse, most_bytes: int) -> by
         await response.content.readexactly(most_bytes + 1)
     except asyncio.IncompleteReadError as error:
         return error.partial
-    raise ApiError(0, TOO_LARGE, f"more than {most_bytes} bytes")
+    raise ApiError(0, "TooLarge", f"more than {most_bytes} bytes")
 
 
 def _error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:

@@ -120,10 +120,15 @@ def measure(entries: Iterable[Entry], heard: Mapping[str, float], user: str) -> 
 
 def summarise(turns: Iterable[Turn]) -> list[Row]:
     """Return a row for each number of victims and bystanders and each contender, in the order in which they came."""
+    return [_row(own, of.get(BARE, [])) for of in _grouped(turns).values() for own in of.values()]
+
+
+def _grouped(turns: Iterable[Turn]) -> dict[tuple[int, int], dict[str, list[Turn]]]:
+    """Return the turns by the numbers of bystanders and victims, and by contender."""
     grouped: dict[tuple[int, int], dict[str, list[Turn]]] = {}
     for turn in turns:
         grouped.setdefault((turn.bystanders, turn.victims), {}).setdefault(turn.contender, []).append(turn)
-    return [_row(own, of.get(BARE, [])) for of in grouped.values() for own in of.values()]
+    return grouped
 
 
 def _row(turns: Sequence[Turn], bare: Sequence[Turn]) -> Row:
@@ -200,15 +205,12 @@ def _change(before: Row, now: Row) -> str:
 
 def by_round(turns: Iterable[Turn]) -> list[str]:
     """Say how much the rounds differ, and over which time the marks came: before its mark, nobody is told."""
-    ours: dict[tuple[int, int], list[Turn]] = {}
-    for turn in turns:
-        if turn.contender == REPRIEVE:
-            ours.setdefault((turn.victims, turn.bystanders), []).append(turn)
+    ours = {key: of[REPRIEVE] for key, of in _grouped(turns).items() if REPRIEVE in of}
     return [
         f"{victims:,} victims among {others:,} pods, by round: marks over {_listed(turn.marks_seconds for turn in of)} s, "
         f"hint p50 {_listed(percentile(turn.hint_seconds, 0.50) for turn in of)} s, "
         f"p99 {_listed(percentile(turn.hint_seconds, 0.99) for turn in of)} s"
-        for (victims, others), of in ours.items()
+        for (others, victims), of in ours.items()
     ]
 
 
