@@ -24,8 +24,9 @@ YELLOW = "\x1b[33m"
 
 @pytest.fixture
 def home(cluster: ClusterHandle) -> Iterator[str]:
-    """The namespace that lent the node."""
+    """The namespace that lent the node, on which nobody is yet: who was here for another test has left."""
     cluster.set_policy()
+    wait_for(f"nobody is on {NODE}", lambda: not on(cluster, NODE), 60)
     with cluster.namespace("home") as name:
         cluster.kubectl.read("label", "node", NODE, f"{KEY}={name}", "--overwrite")
         yield name
@@ -43,6 +44,11 @@ def guest(cluster: ClusterHandle, home: str) -> Iterator[str]:
 
 def on_node(cluster: ClusterHandle, namespace: str, name: str, node: str = NODE, **metadata: Any) -> Any:
     return cluster.create_pod(namespace, name, spec={"nodeName": node}, **metadata)
+
+
+def on(cluster: ClusterHandle, node: str) -> list[Any]:
+    """Return the pods of all namespaces that are bound to a node."""
+    return list(cluster.kubectl.get("pods", "--all-namespaces", f"--field-selector=spec.nodeName={node}")["items"])
 
 
 def plan(output: str, *namespaces: str) -> list[str]:

@@ -19,6 +19,7 @@ from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_ser
 from reprieve_testing.stages import NOW, FixedStage, a_call, a_preemptor, a_tenant
 from reprieve_testing.stub_api import until
 from reprieve_webhooks.bodies import Bodies
+from reprieve_webhooks.extender import wire
 from reprieve_webhooks.extender.choices import RememberedChoices
 from reprieve_webhooks.extender.metrics import FALLBACKS, ExtenderMetrics, Outcome
 from reprieve_webhooks.extender.route import PATH, routes
@@ -232,6 +233,12 @@ async def test_a_pod_that_nobody_has_seen_takes_no_victims_whatever_it_says_of_i
         assert called.choices.of("one", "a", by="p") is None
 
 
+async def test_no_node_is_looked_at_while_nobody_has_seen_the_preemptor_and_each_once_at_last() -> None:
+    async with serving() as called:
+        await called.refused(a_call({"one": "x", "two": "x"}, "stranger"))
+        assert called.stage.looks == 2
+
+
 async def test_a_node_with_victims_that_nobody_has_seen_is_passed_over() -> None:
     async with serving() as called:
         assert await called.call({"one": "a", "two": "x"}) == {"one": victims("a")}
@@ -330,6 +337,17 @@ async def test_hostile_bodies_are_answered_in_one_sentence(body: bytes, status: 
         found, text = await called.refused(body)
         assert found == status
         assert len(text) < 300
+
+
+async def test_a_call_about_more_nodes_than_any_cluster_has_is_counted_as_malformed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wire, "_MOST_NODES", 1)
+    async with serving() as called:
+        status, text = await called.refused(a_call({"one": "a", "two": "a"}))
+        assert (status, text) == (400, "not ExtenderPreemptionArgs: 2 nodes: must be at most 1\n")
+        assert called.counted(Outcome.MALFORMED) == 1
+        assert called.stage.looks == 0
 
 
 async def test_slow_calls_are_cut_off_and_keep_nobody_out() -> None:

@@ -42,6 +42,8 @@ class FixedStage:
     """Whom a watch has seen go."""
     scenes: int = 0
     """How many were made."""
+    looks: int = 0
+    """How often it was asked what is known of a node."""
     looks_until_known: int = 0
     """So often a watch is asked in vain for the preemptor."""
 
@@ -52,6 +54,7 @@ class FixedStage:
         return next((found for found in self.preemptors if found.guest.uid == uid), None)
 
     def knows(self, node: str, uids: Iterable[str]) -> bool:
+        self.looks += 1
         return set(uids) <= {*self.left, *(tenant.uid for tenant in self.tenants if tenant.node == node)}
 
     def expect(self, preemptor: Preemptor, node: str, victims: Iterable[Tenant]) -> None:

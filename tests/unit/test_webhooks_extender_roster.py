@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -414,6 +414,47 @@ def test_of_a_node_no_more_is_asked_after_the_first_pod_that_nobody_has_seen(clu
     assert looks == ["uid-a", "made-up"]
     assert not cluster.seating.knows("gone", named())
     assert len(looks) == 2
+
+
+class Looked(str):
+    """A uid that counts how often it is looked for."""
+
+    __slots__ = ("looks",)
+
+    def __new__(cls, text: str) -> Self:
+        made = super().__new__(cls, text)
+        made.looks = 0
+        return made
+
+    def __hash__(self) -> int:
+        self.looks += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other)
+
+
+def test_a_pod_is_looked_for_as_often_on_a_node_with_one_gang_as_with_a_hundred(cluster: Cluster) -> None:
+    looks = set()
+    for gangs in (1, 100):
+        for number in range(gangs):
+            cluster.put(f"a{number}", labels=GANG | {GROUP: f"g{number}"})
+        cluster.put("away", "two", labels=GANG | {GROUP: "g0"})
+        named = [Looked("uid-away"), Looked("made-up")]
+        assert cluster.seating.knows("one", named[:1])
+        assert not cluster.seating.knows("one", named[1:])
+        looks.add(tuple(uid.looks for uid in named))
+    assert len(looks) == 1
+
+
+def test_a_gang_is_known_nowhere_once_it_has_left(cluster: Cluster) -> None:
+    cluster.put("a", labels=GANG)
+    cluster.put("b", "two", labels=GANG)
+    cluster.put("b", "two")
+    assert not cluster.seating.knows("one", ["uid-b"])
+    cluster.roster.drop(("team", "a"))
+    cluster.roster.drop(("team", "b"))
+    assert cluster.seating._gangs == {}
 
 
 def test_of_a_namespace_whose_last_pod_is_gone_nothing_is_kept(cluster: Cluster) -> None:

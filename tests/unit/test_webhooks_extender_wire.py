@@ -76,6 +76,36 @@ def test_what_cannot_be_read_is_answered_in_one_sentence(body: bytes, says: str)
     assert len(found.detail) < 200
 
 
+BOUNDS = {
+    "as many nodes as are let through": ({"one": "a", "two": "b", "three": ""}, ""),
+    "one node more": ({"one": "", "two": "", "three": "", "four": ""}, "4 nodes: must be at most 3"),
+    "as many victims": ({"one": "ab", "two": ""}, ""),
+    "one victim more": ({"one": "a", "two": "abc"}, "3 victims on one node: must be at most 2"),
+    "one victim more, named again and again": ({"one": "aaa"}, "3 victims on one node: must be at most 2"),
+}
+
+
+@pytest.mark.parametrize("is_whole", [False, True], ids=["uids", "whole pods"])
+@pytest.mark.parametrize(("proposed", "says"), BOUNDS.values(), ids=BOUNDS)
+def test_a_call_about_more_than_a_cluster_has_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+    proposed: dict[str, str],
+    says: str,
+    is_whole: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr(wire, "_MOST_NODES", 3)
+    monkeypatch.setattr(wire, "_MOST_VICTIMS", 2)
+    named = {node: (whole if is_whole else meta)(*uids) for node, uids in proposed.items()}
+    found = wire.parse(args(**{"NodeNameToVictims" if is_whole else "NodeNameToMetaVictims": named}))
+    assert (found.detail if isinstance(found, Malformed) else "").endswith(says)
+    assert isinstance(found, Malformed) is bool(says)
+
+
+def test_a_native_gang_with_a_pod_on_each_node_of_the_largest_cluster_is_let_through() -> None:
+    gang = meta(*(f"pod-{number}" for number in range(5_000)))
+    assert isinstance(wire.parse(args(NodeNameToMetaVictims={"one": gang, "two": gang})), Asked)
+
+
 def test_the_answer_is_as_go_reads_it() -> None:
     assert json.loads(wire.render(Answer("one", ("a", "b"), 1))) == {
         "NodeNameToMetaVictims": {"one": {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 1}}

@@ -7,7 +7,6 @@ never changed afterwards, so that a decision may take its time in a thread.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from itertools import chain
 from typing import Generic, TypeVar
 
 from reprieve_policy.choosing import reading
@@ -49,6 +48,8 @@ class Seating:
         self._tenants: _Index[str, Tenant] = _Index()
         self._nominees: _Index[str, Preemptor] = _Index()
         self._members: _Index[GroupKey, Tenant] = _Index()
+        self._gangs: dict[str, GroupKey] = {}
+        """Of those that have room, by uid."""
         self._mates: _Index[GroupKey, Preemptor] = _Index()
         self._waiting: dict[str, Preemptor] = {}
         self._left: dict[str, None] = {}
@@ -69,6 +70,7 @@ class Seating:
         self._changed_nodes.add(tenant.node)
         if tenant.group is not None:
             self._members.put(tenant.group, tenant.uid, tenant)
+            self._gangs[tenant.uid] = tenant.group
             self._changed_groups.add(tenant.group)
 
     def unseat(self, tenant: Tenant) -> None:
@@ -77,6 +79,7 @@ class Seating:
         self._changed_nodes.add(tenant.node)
         if tenant.group is not None:
             self._members.drop(tenant.group, tenant.uid)
+            self._gangs.pop(tenant.uid, None)
             self._changed_groups.add(tenant.group)
         self._left[tenant.uid] = None
         if len(self._left) > _MOST_LEFT:
@@ -132,13 +135,17 @@ class Seating:
         if node not in self._nodes:
             return False
         here = self._tenants.of(node)
-        away = (uid for uid in uids if uid not in here and uid not in self._left)
-        first = next(away, None)
-        if first is None:
-            return True
-        gangs = [self._members.of(gang) for gang in {one.group for one in here.values() if one.group is not None}]
-        # It ends at the first that is unknown. Without this, a call that names a million would take seconds for each Job on the node.
-        return all(any(uid in members for members in gangs) for uid in chain([first], away))
+        away: set[GroupKey] = set()
+        # One look at each, and none after the first that nobody has seen. Without this, a call that names a million would take seconds
+        # for each Job on the node.
+        for uid in uids:
+            if uid in here or uid in self._left:
+                continue
+            gang = self._gangs.get(uid)
+            if gang is None:
+                return False
+            away.add(gang)
+        return not away or away <= {one.group for one in here.values()}
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits, with the rest of its gang; `None` where no such one does."""

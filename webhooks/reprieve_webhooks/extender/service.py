@@ -245,10 +245,12 @@ class Extender:
         patience = _Deadline(min(self._monotonic() + _PATIENCE_SECONDS, deadline.at), self._monotonic)
         unknown = dict(asked.proposed)
         while True:
-            unknown = {node: uids for node, uids in unknown.items() if not self._stage.knows(node, uids)}
-            is_known = not unknown and self._preemptor(asked.preemptor_uid) is not None
-            if (is_known and self._stage.is_settled) or patience.is_over:
-                return [node for node in asked.proposed if node not in unknown]
+            is_there = self._preemptor(asked.preemptor_uid) is not None
+            # Without this, whoever makes up a preemptor would have every node looked at in each pass.
+            if is_there or patience.is_over:
+                unknown = {node: uids for node, uids in unknown.items() if not self._stage.knows(node, uids)}
+                if (is_there and not unknown and self._stage.is_settled) or patience.is_over:
+                    return [node for node in asked.proposed if node not in unknown]
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def _take(self, preemptor: Preemptor, decision: Decision, *, cut_short: bool) -> Said:

@@ -7,12 +7,18 @@ Of pods only uids are read. Whoever reaches the port may post any pod: what it s
 one that our own watch has under this uid.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from reprieve_webhooks.review import Malformed
+
+_MOST_NODES = 20_000
+"""Of one call: four times as many as Kubernetes is made for (5,000 nodes, "Considerations for large clusters")."""
+_MOST_VICTIMS = _MOST_NODES
+"""On one node. It has 110 pods (the kubelet's `maxPods`) or a few hundred, but a native gang that goes whole is proposed with its pods
+on all nodes (kube-scheduler 1.37, `getCrossNodesVictims`): one on each is let through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ class _Result(msgspec.Struct, rename="pascal"):
     node_name_to_meta_victims: dict[str, _MetaVictims]
 
 
+_Proposed = Mapping[str, _Victims | None] | Mapping[str, _MetaVictims | None]
 _DECODER = msgspec.json.Decoder(_Args)
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -80,9 +87,11 @@ def parse(body: bytes) -> Asked | Malformed:
         return Malformed(f"not JSON: {error}")
     except UnicodeDecodeError:
         return Malformed("not JSON: not UTF-8")
-    if not args.pod.metadata.uid:
-        return Malformed("not ExtenderPreemptionArgs: the pod has no uid")
-    return Asked(args.pod.metadata.uid, _proposed(args))
+    proposed = args.node_name_to_meta_victims or args.node_name_to_victims or {}
+    wrong = _wrong(args.pod.metadata.uid, proposed)
+    if wrong:
+        return Malformed(f"not ExtenderPreemptionArgs: {wrong}")
+    return Asked(args.pod.metadata.uid, {node: _uids(found) for node, found in proposed.items()})
 
 
 def render(answer: Answer | None) -> bytes:
@@ -90,12 +99,22 @@ def render(answer: Answer | None) -> bytes:
     return _ENCODE(_Result({} if answer is None else {answer.node: _meta_victims(answer)}))
 
 
-def _proposed(args: _Args) -> dict[str, frozenset[str]]:
-    if args.node_name_to_meta_victims:
-        known = args.node_name_to_meta_victims
-        return {node: frozenset(pod.uid for pod in (found and found.pods) or ()) for node, found in known.items()}
-    whole = args.node_name_to_victims or {}
-    return {node: frozenset(pod.metadata.uid for pod in (found and found.pods) or ()) for node, found in whole.items()}
+def _wrong(uid: str, proposed: _Proposed) -> str:
+    """Return what no scheduler would send; empty: nothing."""
+    if not uid:
+        return "the pod has no uid"
+    if len(proposed) > _MOST_NODES:
+        return f"{len(proposed)} nodes: must be at most {_MOST_NODES}"
+    most = max((len(_pods_of(found)) for found in proposed.values()), default=0)
+    return f"{most} victims on one node: must be at most {_MOST_VICTIMS}" if most > _MOST_VICTIMS else ""
+
+
+def _pods_of(victims: _Victims | _MetaVictims | None) -> Sequence[_Pod | _MetaPod]:
+    return (victims and victims.pods) or ()
+
+
+def _uids(victims: _Victims | _MetaVictims | None) -> frozenset[str]:
+    return frozenset(pod.uid if isinstance(pod, _MetaPod) else pod.metadata.uid for pod in _pods_of(victims))
 
 
 def _meta_victims(answer: Answer) -> _MetaVictims:
