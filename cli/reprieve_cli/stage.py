@@ -1,6 +1,6 @@
 """A cluster as victims are chosen in it: objects are taken in, from wherever they come, and a scene comes out. No I/O."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -96,7 +96,7 @@ class Stage:
         """Return the preemptor with the rest of its gang: `mates`, and those that wait in the cluster."""
         named = {mate.guest.uid for mate in mates}
         waiting = [*mates, *(found for found in self.waiting if found.guest.uid not in named)]
-        placed = Counter(tenant.group for tenant in self._tenants)[preemptor.group]
+        placed = [tenant for tenant in self._tenants if tenant.group == preemptor.group]
         return reading.with_gang(preemptor, waiting, placed)
 
     def build(self) -> Scene:

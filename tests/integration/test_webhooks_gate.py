@@ -15,6 +15,7 @@ from reprieve_policy.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing.reviews import a_pod, a_review, patch_of, running_server
 from reprieve_testing.stub_api import StubApi, stub_api, until
+from reprieve_webhooks import gate_facts
 from reprieve_webhooks.cache import ClusterFacts
 from reprieve_webhooks.review import GroupVersionKind, Request
 
@@ -137,6 +138,17 @@ async def test_without_an_operator_no_owner_is_asked(tmp_path: Path):
 
         assert not facts.operator_is_there
         assert ready.stub.calls[f"{JOBS}/train"] == 0
+
+
+async def test_while_one_operator_follows_another_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What was begun goes on: nobody else is taken in between."""
+    async with cluster(tmp_path) as ready:
+        assert ready.facts.known("team").operator_is_there
+        monkeypatch.setattr(gate_facts, "_LONGEST_CHANGE_SECONDS", 0.0)
+        assert not ready.facts.known("team").operator_is_there
+        monkeypatch.setattr(gate_facts, "_LONGEST_CHANGE_SECONDS", 1e-9)
+        await ready.renew()
+        assert ready.facts.known("team").operator_is_there
 
 
 async def test_an_owner_that_cannot_be_read_is_a_pod_that_does_not_wait_not_a_review_that_fails(tmp_path: Path):

@@ -143,6 +143,18 @@ async def test_so_are_all_that_a_gang_can_spare(tmp_path: Path, said: str, *, is
         assert sorted(ours.scene.marked()) == ["a", "b"]
 
 
+@pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
+async def test_of_one_that_can_spare_none_all_are_marked_wherever_they_run(
+    tmp_path: Path, said: str, *, is_nominated: bool
+) -> None:
+    """By its own word it goes pod by pod: the operator takes nobody with one of it."""
+    gang = [a_chosen("a", "8", group="few"), a_chosen("far", "8", node="node-2", group="few")]
+    async with beside(tmp_path, said, *gang) as ours:
+        await ours.choose("a")
+        await ours.delete("a", is_nominated=is_nominated)
+        assert sorted(ours.scene.marked()) == ["a", "far"]
+
+
 async def test_of_a_gang_that_is_marked_by_now_nobody_goes_for_another(tmp_path: Path) -> None:
     gang = [a_chosen("a", "8", labels=GANG), a_chosen("far", "8", node="node-2", labels=GANG)]
     async with beside(tmp_path, "auto", *gang) as ours:

@@ -8,13 +8,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from reprieve_policy.choosing.scene import Budget, Group, GroupKey, Guest, Preemptor, Requirement, Room, Scene, Tenant
+from reprieve_policy.choosing.scene import (
+    Budget,
+    Group,
+    GroupKey,
+    Guest,
+    Preemptor,
+    Repulsion,
+    Requirement,
+    Room,
+    Scene,
+    Tenant,
+)
 from reprieve_policy.cost import Stake, Work
 from reprieve_policy.disruption import Mode
 from reprieve_policy.quantity import NANOS
 from reprieve_policy.settings import PolicySettings
 
 from .builders import NOW, after
+
+EVERYBODY = (Repulsion(None, ()),)
+"""Whom a tenant keeps away that wants to be alone."""
 
 
 def amounts(**units: float) -> dict[str, int]:

@@ -290,6 +290,7 @@ def test_that_a_scheduler_does_as_it_was_told_is_taken_for_granted_for_a_while(c
     assert preemptor is not None
     cluster.roster.expect(preemptor, "two", [cluster.tenant("victim"), replace(cluster.tenant("victim"), name="gone")])
     assert cluster.tenant("victim").is_going
+    assert cluster.tenant("victim").goes_for == "uid-p"
     assert [guest.uid for guest in cluster.scene().rooms["two"].nominees] == ["uid-p"]
     mate = cluster.seating.preemptor("uid-mate")
     assert mate is not None
@@ -339,6 +340,32 @@ def test_what_is_seen_counts_at_once_whatever_was_expected(cluster: Cluster) -> 
     cluster.roster.expect(preemptor, "two", [])
     cluster.roster.drop(("team", "victim"))
     assert cluster.names_on("one") == {"p"}
+
+
+def test_one_whose_mark_nobody_takes_up_goes_no_longer_than_anybody_waits(cluster: Cluster) -> None:
+    """Its annotations are full, say: no operator can write to it. Without this, whoever marks his own pod would protect it for ever."""
+    marked = {keys.SOFT_EVICTION: "requested"}
+    ceiling = cluster.facts.settings.ceiling_seconds
+    cluster.put("a", labels=marked)
+    cluster.seconds += ceiling - 1
+    cluster.put("a", labels=marked | {"app": "x"})
+    assert cluster.tenant("a").is_going
+    cluster.seconds += 1
+    cluster.settle()
+    assert not cluster.tenant("a").is_going
+    assert cluster.roster.is_settled
+    cluster.put("a")
+    cluster.put("a", labels=marked)
+    assert cluster.tenant("a").is_going
+
+
+def test_one_that_is_told_meanwhile_goes(cluster: Cluster) -> None:
+    marked = {keys.SOFT_EVICTION: "requested"}
+    cluster.put("a", labels=marked)
+    cluster.put("a", labels=marked, deletionTimestamp="2026-11-21T12:00:30Z")
+    cluster.seconds += cluster.facts.settings.ceiling_seconds
+    assert cluster.roster.is_settled
+    assert cluster.tenant("a").is_going
 
 
 def test_a_pod_that_is_gone_is_not_judged_again(cluster: Cluster) -> None:

@@ -52,6 +52,18 @@ def test_one_that_is_given_back_is_over_at_once() -> None:
     assert not Watched().see("1").see("2").see("3", holder=None).is_fresh
 
 
+def test_for_how_long_nobody_was_there_counts_from_when_the_last_one_was_or_from_our_start() -> None:
+    watched = Watched()
+    watched.now += 5
+    assert watched.see("1").presence.absent_seconds == 5
+    watched.see("2").now += 20
+    assert watched.presence.absent_seconds == 5
+    assert watched.see("3").presence.absent_seconds == 0
+    watched.see("4", holder="")
+    watched.now += 3
+    assert watched.see("4", holder="").presence.absent_seconds == 3
+
+
 def test_one_that_is_deleted_is_over_at_once() -> None:
     watched = Watched().see("1").see("2")
     watched.presence.forget(("reprieve-system", "reprieve-operator"))

@@ -106,11 +106,15 @@ class ClusterFacts:
                 tasks.create_task(reflector.run())
 
     def known(self, namespace: str) -> Facts:
-        """Return what the watches know of a Namespace and of the cluster, without any question."""
+        """Return what the watches know of a Namespace and of the cluster, without any question.
+
+        While one operator follows another, one is there: what was begun goes on.
+        """
         return Facts(
             settings=self._policy.current,
             namespace=self._namespaces.items.get(("", namespace), _UNSAID),
             priority_classes=self._by_name,
+            operator_is_there=not self._gate.operator_is_gone,
             quotas=self._quotas.known,
         )
 

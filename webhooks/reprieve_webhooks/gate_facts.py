@@ -18,6 +18,10 @@ ALONE = 1
 """What an owner makes at once of which nothing is known: its pods do not wait."""
 
 
+_LONGEST_CHANGE_SECONDS = 60.0
+"""Of leaders, with their pods' nodes and all."""
+
+
 class GateFacts:
     """The operator's Lease, watched; owners, looked up."""
 
@@ -40,6 +44,11 @@ class GateFacts:
     def operator_is_there(self) -> bool:
         """True while one leads, and has said so in time."""
         return self._presence.is_fresh
+
+    @property
+    def operator_is_gone(self) -> bool:
+        """True once none has led for a minute: longer than it takes for another one to follow."""
+        return self._presence.absent_seconds >= _LONGEST_CHANGE_SECONDS
 
     async def count_made_together(self, pod: Resource, namespace: str) -> int:
         """Return how many pods the owner of `pod` makes at once."""

@@ -24,6 +24,7 @@ class Court:
         self._spare: dict[GroupKey, int] = {}
         self._protected: dict[GroupKey, tuple[Tenant, Ground] | None] = {}
         self._departures: dict[GroupKey, Departure] = {}
+        self._wholes: dict[GroupKey, Group | None] = {}
         self._members: dict[GroupKey, tuple[Tenant, ...]] = {}
 
     def ground(self, tenant: Tenant) -> Ground | None:
@@ -31,14 +32,14 @@ class Court:
         own = self._against(tenant)
         if tenant.group is None:
             return own
-        group = self.scene.groups.get(tenant.group)
-        if own is Ground.NEAR_COMPLETION and Mode.ALL in (tenant.mode, group and group.mode):
+        whole = self.whole(tenant)
+        if own is Ground.NEAR_COMPLETION and (whole is not None or tenant.mode is Mode.ALL):
             own = self.grounds.against_whole(tenant)
-        if own is not None or group is None:
+        if own is not None:
             return own
-        if group.mode is Mode.ALL:
-            return self._ground_of_whole(group)
-        return None if self.spare(group.key) > 0 else Ground.MIN_AVAILABLE
+        if whole is not None:
+            return self._ground_of_whole(whole)
+        return None if self.spare(tenant.group) > 0 else Ground.MIN_AVAILABLE
 
     def why_not(self, tenant: Tenant) -> Refusal | None:
         """Return why the pod is no victim, in a sentence; `None` where it may be one."""
@@ -54,8 +55,12 @@ class Court:
 
     def whole(self, tenant: Tenant) -> Group | None:
         """Return the gang that goes as a whole with the pod, `None` for one that goes alone."""
-        group = None if tenant.group is None else self.scene.groups.get(tenant.group)
-        return group if group is not None and group.mode is Mode.ALL else None
+        if tenant.group is None:
+            return None
+        if tenant.group not in self._wholes:
+            group = self.scene.groups.get(tenant.group)
+            self._wholes[tenant.group] = group if group is not None and self._goes_whole(group) else None
+        return self._wholes[tenant.group]
 
     def departure(self, tenant: Tenant) -> Departure:
         """Return how surely the room of a pod that is no victim becomes free soon: because it goes, or its gang does."""
@@ -77,21 +82,29 @@ class Court:
         return self._spare[key]
 
     def members(self, group: Group) -> tuple[Tenant, ...]:
-        """Return the pods that a gang is judged by, and goes with: all but who is only deleted, and goes nobody knows when.
+        """Return the pods that a gang is judged by, and goes with: all but who is only deleted, and goes alone.
 
-        Without this, whoever lets one small pod of his own go in years would protect the rest of its gang for as long.
+        Without this, whoever deletes one small pod of his own, with a grace as long as he likes, would protect the rest of its gang.
         """
         if group.key not in self._members:
             # Once: a large gang is on many nodes.
-            self._members[group.key] = tuple(member for member in group.members if not self._goes_alone(member))
+            self._members[group.key] = tuple(member for member in group.members if not member.is_only_deleted)
         return self._members[group.key]
 
-    def _goes_alone(self, member: Tenant) -> bool:
-        is_asked = member.is_told or member.is_held or member.goes_at is None
-        return member.is_going and not is_asked and self.grounds.departure(member) is Departure.NOT_SOON
+    def _goes_whole(self, group: Group) -> bool:
+        """True where the gang says so, or where it can spare none.
+
+        Without the latter, whoever says that all are needed would have none of them preempted. But whoever is asked to go then
+        takes nobody with him.
+        """
+        if group.mode is Mode.ALL:
+            return True
+        members = self.members(group)
+        return 0 < len(members) <= group.min_available and not any(self._going(members))
 
     def _spare_of(self, group: Group) -> int:
-        return len(group.members) - sum(1 for _ in self._going(group.members)) - group.min_available
+        members = self.members(group)
+        return len(members) - sum(1 for _ in self._going(members)) - group.min_available
 
     def _going(self, members: Iterable[Tenant]) -> Iterator[Tenant]:
         return (member for member in members if member.is_going and self.grounds.is_going(member))

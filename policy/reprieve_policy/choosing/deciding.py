@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from . import selecting
 from .court import Court
+from .departing import SOMEBODY
 from .grounds import Ground
 from .obstacles import WAITING_IS_ENOUGH, Obstacle
 from .planning import Plan, Planner, alone
@@ -214,11 +215,14 @@ def _bound(plan: Plan, court: Court) -> Obstacle | None:
 
 
 def _spent(court: Court) -> int:
-    """Count the victims that are going for others of its gang: they are of the same decision."""
+    """Count the victims that are going for others of its gang: they are of the same decision.
+
+    Without this, whoever deletes or marks small pods of his own where one of a gang is to run would have the rest take nobody.
+    """
     rooms = (court.scene.rooms.get(node) for node in court.preemptor.mates_nominated_to)
-    going = [
-        tenant for room in rooms if room is not None for tenant in room.tenants if court.grounds.is_under_way(tenant)
-    ]
+    tenants = (tenant for room in rooms if room is not None for tenant in room.tenants)
+    asked_by = {*court.preemptor.mates, SOMEBODY}
+    going = [one for one in tenants if one.goes_for in asked_by and court.grounds.is_under_way(one)]
     return len({tenant.uid if court.whole(tenant) is None else tenant.group for tenant in going})
 
 

@@ -22,6 +22,10 @@ from reprieve_policy.objects import annotations_of, labels_of
 from .objects import Pod
 from .scene import Tenant
 
+SOMEBODY = "somebody"
+"""For whom a scheduler's own victim goes, which nobody else knows. No uid is that."""
+_BY_A_SCHEDULER = ("DisruptionTarget", "True", "PreemptionByScheduler")
+
 
 class Departure(IntEnum):
     """How surely a pod's room becomes free soon."""
@@ -42,6 +46,7 @@ class Going(NamedTuple):
     goes_at: datetime | None
     is_told: bool
     is_held: bool = False
+    is_deleted: bool = False
 
 
 def read(pod: Pod) -> Going | None:
@@ -55,13 +60,24 @@ def read(pod: Pod) -> Going | None:
         state = None
     is_held = state is not None and ending.is_held(state)
     if pod.metadata.deletionTimestamp is not None:
-        return Going(timestamp.parse(pod.metadata.deletionTimestamp), is_told and not is_held)
+        ends_at = timestamp.parse(pod.metadata.deletionTimestamp)
+        return Going(ends_at, is_told and not is_held, is_deleted=True)
     if state is not None and is_held:
         return Going(ending.held_since(state), is_told=False, is_held=True)
     if state is not None:
         return Going(state.requested_at, is_told) if is_told else None
     # A mark that nobody can read asks for nothing.
     return Going(None, is_told=False) if isinstance(mark.read(labels, annotations), mark.Mark) else None
+
+
+def goes_for(pod: Pod) -> str:
+    """Return the uid of the preemptor for which a pod goes; empty where that is nobody, as far as it can be believed.
+
+    Nobody may say so of a pod of his own: the guard sets the annotation, and a scheduler the condition.
+    """
+    found = annotations_of(pod.metadata).get(keys.PREEMPTOR, "")
+    conditions = ((one.type, one.status, one.reason) for one in pod.status.conditions or ())
+    return found or (SOMEBODY if _BY_A_SCHEDULER in conditions else "")
 
 
 def departure_of(tenant: Tenant, ceiling_seconds: int, now: datetime) -> Departure:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from reprieve_policy import go_int
 
-from .scene import Port, Requirement, Room, Taint, Term, Toleration, Wish
+from .scene import Port, Repulsion, Requirement, Room, Taint, Term, Toleration, Wish
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """What a cordoned node is as if it were tainted with, for the scheduler."""
@@ -30,6 +30,12 @@ def satisfies(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     """True where the labels say what is required; an operator that nobody knows is satisfied by none."""
     check = _OPERATORS.get(requirement.operator)
     return check is not None and check(labels.get(requirement.key), requirement.values)
+
+
+def is_meant(repulsion: Repulsion, namespace: str, labels: Mapping[str, str]) -> bool:
+    """True where a pod of this Namespace, with these labels, may be one of those that are kept away."""
+    is_of_namespace = repulsion.namespaces is None or namespace in repulsion.namespaces
+    return is_of_namespace and all(satisfies(one, labels) for one in repulsion.requirements)
 
 
 def collide(first: frozenset[Port], second: frozenset[Port]) -> bool:

@@ -54,6 +54,7 @@ class Grounds:
         settings, own = scene.settings, preemptor.preemption_class
         self._preemptor, self._scene = preemptor, scene
         self._priority, self._group, self._quota = preemptor.guest.priority, preemptor.group, preemptor.quota
+        self._operator_is_there = scene.operator_is_there
         self._near_completion_seconds = min(settings.near_completion_seconds, settings.ceiling_seconds)
         takes = {its for its in _CLASSES if preemption_class.may_preempt(own, its, settings.class_rule)}
         # Where both are in the cluster's default class, nobody has said anything. Without this, installing Reprieve would
@@ -81,10 +82,9 @@ class Grounds:
 
         What a budget holds was asked for by an eviction: it is of no round.
         """
-        if not tenant.is_going or tenant.defence >= self._priority:
+        if not self._goes(tenant) or tenant.defence >= self._priority:
             return False
-        # Marked, and not told yet: the operator is about to.
-        if tenant.goes_at is None:
+        if tenant.is_only_marked:
             return True
         return self.departure(tenant) not in (Departure.NOT_SOON, Departure.HELD)
 
@@ -94,7 +94,7 @@ class Grounds:
 
     def is_going(self, tenant: Tenant) -> bool:
         """True for one that goes, and is no victim again."""
-        return departing.is_going(tenant, self._scene.settings.ceiling_seconds, self._scene.now)
+        return self._goes(tenant) and departing.is_going(tenant, self._scene.settings.ceiling_seconds, self._scene.now)
 
     def against(self, tenant: Tenant) -> Ground | None:  # noqa: C901, PLR0911  # see the first line
         """Return the first ground on which the tenant, taken by itself, is no victim."""
@@ -124,6 +124,10 @@ class Grounds:
     def against_whole(self, tenant: Tenant) -> Ground | None:
         """Return the first ground beside its own completion: its gang, with which it goes, is not as far."""
         return self.against(replace(tenant, work=replace(tenant.work, walltime=None)))
+
+    def _goes(self, tenant: Tenant) -> bool:
+        # With no operator only who is being deleted goes: whoever was marked or told waits for it, as if Reprieve were not there.
+        return tenant.is_going and (self._operator_is_there or tenant.is_deleted)
 
     def _is_near_completion(self, walltime: Walltime) -> bool:
         return 0 < walltime.left(self._scene.now) <= self._near_completion_seconds

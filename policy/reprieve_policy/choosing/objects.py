@@ -58,10 +58,27 @@ class NodeAffinity(objects.NodeAffinity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodAffinity:
-    """Near which pods, or far from which: that there is any is all that is read."""
+class Selector:
+    """A label selector."""
 
-    requiredDuringSchedulingIgnoredDuringExecution: Sequence[Mapping[str, object]] | None = None
+    matchLabels: Mapping[str, str] | None = None
+    matchExpressions: Sequence[objects.NodeRequirement] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTerm:
+    """Certain pods: near which, or far from which. That Namespaces are selected is all that is read of their selector."""
+
+    labelSelector: Selector | None = None
+    namespaces: Sequence[str] | None = None
+    namespaceSelector: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodAffinity:
+    """Near which pods, or far from which."""
+
+    requiredDuringSchedulingIgnoredDuringExecution: Sequence[PodTerm] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,14 +186,6 @@ class Node:
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: NodeSpec = field(default_factory=NodeSpec)
     status: NodeStatus = field(default_factory=NodeStatus)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
-    """A label selector."""
-
-    matchLabels: Mapping[str, str] | None = None
-    matchExpressions: Sequence[objects.NodeRequirement] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,8 @@ def tenant_of(
         goes_at=None if going is None else going.goes_at,
         is_told=going is not None and going.is_told,
         is_held=going is not None and going.is_held,
+        is_deleted=going is not None and going.is_deleted,
+        goes_for="" if going is None else departing.goes_for(pod),
         lacks_priority_class=bool(pod.spec.priorityClassName) and known.priority_class_of(view, facts) is None,
         toleration=_candidate(pod, facts),
         work=Work(started_at=timestamp.parse(pod.status.startTime)),
@@ -76,7 +78,7 @@ def tenant_of(
         mode=_mode(pod, found, native),
         gang_minimum=_minimum_kept(found, native),
         is_guarded=_is_guarded(pod, facts),
-        repels=wishing.repels(pod.spec),
+        repels=wishing.repels(pod.spec, metadata.namespace or ""),
     )
     return tenant if facts.namespace.enforcement == OFF else _with_policy(tenant, pod, facts, job, now)
 
@@ -97,6 +99,7 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: NativeGroup | None = None) -
         quota=_quota(pod, facts),
         group=_group_key(pod, found),
         gang_minimum=_minimum(found, native),
+        labels=view.labels,
         nominated_node=pod.status.nominatedNodeName or None,
         devices=cost.devices_of(pod.spec)[1],
         walltime_seconds=pod.spec.activeDeadlineSeconds,
@@ -111,18 +114,21 @@ def is_exempt(pod: Pod, priority: int) -> bool:
     return priority > HIGHEST_USER_PRIORITY or pod.metadata.namespace in EXEMPT
 
 
-def with_gang(preemptor: Preemptor, waiting: Iterable[Preemptor], placed: int) -> Preemptor:
-    """Return the preemptor with the rest of its gang: of those that wait, as many as it needs beside those with room."""
+def with_gang(preemptor: Preemptor, waiting: Iterable[Preemptor], placed: Iterable[Tenant]) -> Preemptor:
+    """Return the preemptor with the rest of its gang: of those that wait, as many as it needs beside those that stay."""
     if preemptor.group is None:
         return preemptor
     mates = [other for other in waiting if other.group == preemptor.group and other.guest.uid != preemptor.guest.uid]
     coming = [other for other in mates if other.nominated_node is not None]
     rest = sorted((other for other in mates if other.nominated_node is None), key=lambda other: other.name)
     if preemptor.gang_minimum:
-        rest = rest[: max(0, preemptor.gang_minimum - placed - len(coming) - 1)]
+        # Without this, those of it that go, to be replaced by the ones that wait, would count beside them.
+        staying = sum(not tenant.is_going for tenant in placed)
+        rest = rest[: max(0, preemptor.gang_minimum - staying - len(coming) - 1)]
     return replace(
         preemptor,
         rest=tuple(other.guest for other in rest),
+        mates=frozenset(other.guest.uid for other in coming),
         mates_nominated_to=tuple(sorted({other.nominated_node for other in coming if other.nominated_node})),
         devices=preemptor.devices + sum(other.devices for other in rest),
     )
@@ -163,16 +169,11 @@ def budget_of(found: PodDisruptionBudget) -> Budget:
 
 
 def group_of(key: GroupKey, members: Collection[Tenant]) -> Group:
-    """Return the gang of these pods: it goes as a whole where one of them says so, or where it can spare none.
-
-    Without the latter, whoever says that all are needed would have none of them preempted.
-    """
-    goes_whole = any(member.mode is Mode.ALL for member in members)
-    minimum = max((member.gang_minimum for member in members), default=0)
+    """Return the gang of these pods: it goes as a whole where one of them says so."""
     return Group(
         key=key,
-        mode=Mode.ALL if goes_whole or 0 < len(members) <= minimum else Mode.SINGLE,
-        min_available=minimum,
+        mode=Mode.ALL if any(member.mode is Mode.ALL for member in members) else Mode.SINGLE,
+        min_available=max((member.gang_minimum for member in members), default=0),
         members=tuple(members),
     )
 
@@ -295,7 +296,7 @@ def _minimum_kept(found: gang.Gang | None, native: NativeGroup | None) -> int:
 def _is_guarded(pod: Pod, facts: Facts) -> bool:
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
     says = not (_GUARDED_LABELS.isdisjoint(labels) and _GUARDED_ANNOTATIONS.isdisjoint(annotations))
-    return says and facts.namespace.enforcement == ENFORCE
+    return says and facts.namespace.enforcement == ENFORCE and pod.metadata.namespace not in EXEMPT
 
 
 def _minimum(found: gang.Gang | None, native: NativeGroup | None) -> int:

@@ -71,6 +71,14 @@ class Toleration(NamedTuple):
     effect: str
 
 
+class Repulsion(NamedTuple):
+    """Which pods one keeps away: those of these Namespaces that satisfy all of it."""
+
+    namespaces: frozenset[str] | None
+    """`None`: of any."""
+    requirements: tuple[Requirement, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """Which nodes a pod may run on at all."""
@@ -110,10 +118,13 @@ class Preemptor:
     group: GroupKey | None = None
     gang_minimum: int = 0
     """So many of its gang must have room before any of it is worth a victim; 0: all."""
+    labels: Mapping[str, str] = field(default_factory=dict)
     rest: Sequence[Guest] = ()
     """Others of its gang that must find room too: they have none, nor a node that they are nominated to."""
     mates_nominated_to: Sequence[str] = ()
     """Nodes where others of its gang are to run, and where victims may be going for them."""
+    mates: frozenset[str] = frozenset()
+    """The uids of those others."""
     nominated_node: str | None = None
     """Where victims of an earlier round may still be going."""
     devices: float = 0.0
@@ -151,6 +162,10 @@ class Tenant:
     """When it was told to go, or when its deletion ends; `None`: nobody knows. See `departing`."""
     is_told: bool = False
     """The operator has it go: where waiting for it is enough, nobody else goes, on no node."""
+    is_deleted: bool = False
+    """It is being deleted."""
+    goes_for: str = ""
+    """The uid of the preemptor, where it goes for one; see `departing.goes_for`."""
     is_held: bool = False
     """It is only to be evicted, and waits for a budget: once that takes longer than anybody waits, it stays."""
     lacks_priority_class: bool = False
@@ -171,8 +186,18 @@ class Tenant:
     """So many of its gang are needed, as this pod says it."""
     is_guarded: bool = False
     """The guard is asked before a scheduler deletes it: it has the operator take whoever goes with it."""
-    repels: bool = False
-    """It lets certain pods not be near: whether one fits beside it cannot be judged here."""
+    repels: tuple[Repulsion, ...] = ()
+    """Pods that it lets not be near: how near, and whether one of them fits, cannot be judged here."""
+
+    @property
+    def is_only_marked(self) -> bool:
+        """True for one that is asked to go, and was not told yet: the operator is about to."""
+        return self.is_going and self.goes_at is None
+
+    @property
+    def is_only_deleted(self) -> bool:
+        """True for one that somebody deletes, and that goes by itself: nobody has asked for it, nor for its gang."""
+        return self.is_deleted and not (self.is_told or self.is_held)
 
     def cost(self, now: datetime) -> Cost:
         """Return what preempting it costs now."""
@@ -228,3 +253,5 @@ class Scene:
     """By namespace."""
     groups: Mapping[GroupKey, Group] = field(default_factory=dict)
     settings: PolicySettings = field(default_factory=PolicySettings)
+    operator_is_there: bool = True
+    """Without one, a mark or a state has nobody go."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from . import units
+from . import fitting, units
 from .budgets import Spending
 from .court import Court
 from .departing import Departure
@@ -107,7 +107,10 @@ def has_left(room: Room, uids: Collection[str], court: Court) -> bool:
 
 def depends_on_pods(room: Room, court: Court) -> bool:
     """True where whether the preemptor fits depends on who else is there."""
-    return court.preemptor.depends_on_pods or any(tenant.repels for tenant in room.tenants)
+    own = court.preemptor
+    repulsions = (one for tenant in room.tenants for one in tenant.repels)
+    # Only of those that mean it. Without this, anybody's small pod that repels nobody there is would end all choice on its node.
+    return own.depends_on_pods or any(fitting.is_meant(one, own.namespace, own.labels) for one in repulsions)
 
 
 def _let_back(possible: Sequence[Tenant], load: Load, space: Space, court: Court) -> Selection:

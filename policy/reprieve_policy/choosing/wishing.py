@@ -4,10 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from reprieve_policy.objects import NodeRequirement
 
-from .objects import Container, PodAffinity, PodSpec, Selector
-from .scene import Port, Requirement, Term, Toleration, Wish
+from .objects import Container, PodAffinity, PodSpec, PodTerm, Selector
+from .scene import Port, Repulsion, Requirement, Term, Toleration, Wish
 
 _EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # nothing is bound: an absent `hostIP` means it
+
+_MOST_TERMS = 16
+"""Of one pod's anti-affinity: of more, nobody could look at all of them for every preemptor."""
 
 
 def wish_of(spec: PodSpec) -> Wish:
@@ -42,13 +45,14 @@ def depends_on_pods(spec: PodSpec) -> bool:
     """True where a pod that there is room for may still not fit: beside whom it may be is not judged here."""
     affinity = spec.affinity
     spreads = any(found.whenUnsatisfiable != "ScheduleAnyway" for found in spec.topologySpreadConstraints or ())
-    is_near = affinity is not None and _is_required(affinity.podAffinity)
-    return spreads or is_near or repels(spec) or bool(spec.resourceClaims)
+    is_near = affinity is not None and bool(_required(affinity.podAffinity) or _required(affinity.podAntiAffinity))
+    return spreads or is_near or bool(spec.resourceClaims)
 
 
-def repels(spec: PodSpec) -> bool:
-    """True where the pod keeps others away."""
-    return spec.affinity is not None and _is_required(spec.affinity.podAntiAffinity)
+def repels(spec: PodSpec, namespace: str) -> tuple[Repulsion, ...]:
+    """Return which others a pod of this Namespace keeps away."""
+    terms = () if spec.affinity is None else _required(spec.affinity.podAntiAffinity)
+    return tuple(_repulsion(term, namespace) for term in terms[:_MOST_TERMS] if term.labelSelector is not None)
 
 
 def requirements_of(selector: Selector | None) -> tuple[Requirement, ...]:
@@ -68,5 +72,11 @@ def _running(spec: PodSpec) -> Iterator[Container]:
     yield from (found for found in spec.initContainers or () if found.restartPolicy == "Always")
 
 
-def _is_required(affinity: PodAffinity | None) -> bool:
-    return affinity is not None and bool(affinity.requiredDuringSchedulingIgnoredDuringExecution)
+def _required(affinity: PodAffinity | None) -> Sequence[PodTerm]:
+    return () if affinity is None else affinity.requiredDuringSchedulingIgnoredDuringExecution or ()
+
+
+def _repulsion(term: PodTerm, namespace: str) -> Repulsion:
+    # What Namespaces are labelled with is not known here: where that matters, any may be meant.
+    named = None if term.namespaceSelector is not None else frozenset(term.namespaces or (namespace,))
+    return Repulsion(named, requirements_of(term.labelSelector))

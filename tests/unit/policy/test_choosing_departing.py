@@ -10,11 +10,13 @@ from reprieve_policy import choosing
 from reprieve_policy.choosing import Ground, Obstacle
 from reprieve_policy.choosing.scene import GroupKey
 from reprieve_policy.disruption import Mode
-from reprieve_testing.builders import after
-from reprieve_testing.scenes import a_guest, a_preemptor, a_room, a_scene, a_tenant
+from reprieve_testing.builders import NOW, after
+from reprieve_testing.scenes import EVERYBODY, a_guest, a_preemptor, a_room, a_scene, a_tenant
 
 ONE = a_preemptor()
-DELETED = {"is_going": True, "is_told": False}
+DELETED: Mapping[str, Any] = {"is_going": True, "is_told": False, "is_deleted": True}
+TOLD: Mapping[str, Any] = {"is_going": True, "is_told": True, "goes_at": NOW}
+MARKED: Mapping[str, Any] = {"is_going": True, "is_told": False, "goes_at": None}
 CEILING = 1800
 HELD = {"is_going": True, "is_told": False, "is_held": True}
 TEAM = GroupKey("team", "old")
@@ -31,7 +33,7 @@ SEEN: dict[str, tuple[Mapping[str, Any], Obstacle]] = {
         {"is_going": True, "goes_at": after(-CEILING - 1)},
         Obstacle.NO_VICTIMS,
     ),
-    "it is marked, and nobody has told it": ({**DELETED, "goes_at": None}, Obstacle.NO_VICTIMS),
+    "it is marked, and nobody has told it": (MARKED, Obstacle.NO_VICTIMS),
     "a budget holds it": (HELD, Obstacle.CLEARING),
     "a budget has held it for as long as anybody waits": ({**HELD, "goes_at": after(-CEILING)}, Obstacle.CLEARING),
 }
@@ -97,7 +99,7 @@ def test_nobody_on_other_nodes_waits_for_a_gang_that_budgets_hold_because_one_of
 
     found = choosing.decide(ONE, a_scene(*rooms).with_gang("old").build(), ["b", "c"])
 
-    assert found.obstacles == {"b": Obstacle.CLEARING}
+    assert found.obstacles == {}
     assert found.best is not None
 
 
@@ -154,7 +156,7 @@ def test_where_those_who_were_told_suffice_it_is():
 
 def test_the_mates_of_one_that_goes_in_years_stay_and_are_no_victims():
     mate = a_tenant("mate", group=TEAM)
-    going = a_tenant("one", group=TEAM, is_going=True, goes_at=after(10**9))
+    going = a_tenant("one", group=TEAM, is_going=True, is_deleted=True, goes_at=after(10**9))
     scene = a_scene(a_room("a", mate, cpu=1), a_room("b", going, cpu=1), a_room("c", a_tenant("low"), cpu=1))
 
     found = choosing.decide(ONE, scene.with_gang("old").build(), ["a", "b", "c"])
@@ -167,14 +169,14 @@ FAR_OFF = {**DELETED, "goes_at": after(10**9)}
 SHIELDS = {
     "it is deleted, and goes in years": (FAR_OFF, True),
     "it is overdue by more than anybody waits": ({**DELETED, "goes_at": after(-CEILING - 1)}, True),
-    "it is deleted, and goes soon": ({**DELETED, "goes_at": after(30)}, False),
-    "it is marked, and nobody has told it": ({**DELETED, "goes_at": None}, False),
+    "it is deleted, and goes soon": ({**DELETED, "goes_at": after(30)}, True),
+    "it is marked, and nobody has told it": (MARKED, False),
     "the operator told it": ({**FAR_OFF, "is_told": True}, False),
 }
 
 
 @pytest.mark.parametrize(("fields", "are_victims"), SHIELDS.values(), ids=SHIELDS)
-def test_one_that_its_owner_deletes_protects_the_rest_of_its_gang_no_longer_than_anybody_waits(
+def test_one_that_its_owner_deletes_goes_alone_and_protects_nobody_of_its_gang(
     fields: Mapping[str, Any], *, are_victims: bool
 ):
     mates = [a_tenant(name, group=TEAM) for name in ("x", "y")]
@@ -189,10 +191,53 @@ def test_one_that_its_owner_deletes_protects_the_rest_of_its_gang_no_longer_than
         assert best.units == 1
 
 
+def test_nor_of_one_that_goes_pod_by_pod_and_can_spare_none():
+    big = [a_tenant(name, group=TEAM, cpu=2) for name in ("x", "y")]
+    small = a_tenant("one", group=TEAM, cpu=0.001, **FAR_OFF)
+    scene = a_scene(a_room("a", big[0], small, cpu=2.001), a_room("b", big[1], cpu=2))
+
+    best = choosing.decide(ONE, scene.with_gang("old", Mode.SINGLE, min_available=2).build(), ["a"]).best
+
+    assert best is not None
+    assert ({one.name for one in best.everyone}, best.units) == ({"x", "y"}, 1)
+
+
+def test_whoever_is_asked_to_go_from_a_gang_that_can_spare_none_takes_nobody_with_him():
+    """Whoever marks one of his pods after the other would have all others wait for the rest, which nobody takes."""
+    asked, *rest = (a_tenant(name, group=TEAM) for name in ("m0", "m1", "m2"))
+    rooms = [a_room(f"n{number}", one, cpu=1) for number, one in enumerate((replace(asked, **TOLD), *rest))]
+    built = a_scene(*rooms, a_room("n9", a_tenant("low"), cpu=1)).with_gang("old", Mode.SINGLE, min_available=3).build()
+
+    found = choosing.decide(a_preemptor(cpu=1), built, ["n1", "n2", "n9"])
+
+    assert found.best is not None
+    assert found.best.node == "n9"
+    assert found.obstacles == {"n1": Obstacle.NO_VICTIMS, "n2": Obstacle.NO_VICTIMS}
+
+
+WITHOUT_OPERATOR = {
+    "was marked": (MARKED, True),
+    "was told": (TOLD, True),
+    "is being deleted": ({**TOLD, "is_deleted": True}, False),
+}
+
+
+@pytest.mark.parametrize(("fields", "is_free"), WITHOUT_OPERATOR.values(), ids=WITHOUT_OPERATOR)
+def test_where_no_operator_is_there_only_a_deletion_counts(fields: Mapping[str, Any], *, is_free: bool):
+    """Whoever waits for one would wait for ever."""
+    built = a_scene(a_room("a", a_tenant("one", **fields), cpu=1)).build()
+    nominated = a_preemptor(nominated_node="a")
+
+    gone = choosing.decide(nominated, replace(built, operator_is_there=False), ["a"])
+
+    assert (gone.best is not None) == is_free
+    assert choosing.decide(nominated, built, ["a"]).ground is Ground.UNFINISHED
+
+
 ROUNDS: dict[str, tuple[Mapping[str, Any], Ground | None]] = {
     "its victims go": ({"is_going": True}, Ground.UNFINISHED),
     "they are deleted": (DELETED, Ground.UNFINISHED),
-    "they were marked a moment ago": ({**DELETED, "goes_at": None}, Ground.UNFINISHED),
+    "they were marked a moment ago": (MARKED, Ground.UNFINISHED),
     "one of them goes in years": ({**DELETED, "goes_at": after(10**9)}, None),
     "a budget holds an eviction there": (HELD, None),
 }
@@ -352,7 +397,7 @@ def test_nobody_waits_there_who(fields: Mapping[str, Any]):
 
 def test_where_one_has_left_and_another_took_its_place_others_go_elsewhere():
     """A scheduler names many, of whom always some leave. Without this, nobody would go in a large cluster."""
-    full = a_room("a", a_tenant("new", repels=True), cpu=1)
+    full = a_room("a", a_tenant("new", repels=EVERYBODY), cpu=1)
     built = a_scene(full, a_room("b", a_tenant("low"), cpu=1)).build()
 
     found = choosing.decide(ONE, built, ["a", "b"], {"a": {"gone"}, "b": {"low"}})

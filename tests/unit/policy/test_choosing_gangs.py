@@ -9,13 +9,23 @@ import pytest
 from reprieve_policy import choosing
 from reprieve_policy.choosing import Ground, Obstacle
 from reprieve_policy.choosing.court import Court
-from reprieve_policy.choosing.scene import GroupKey, Port, Preemptor, Room, Scene, Tenant
+from reprieve_policy.choosing.departing import SOMEBODY
+from reprieve_policy.choosing.scene import (
+    GroupKey,
+    Port,
+    Preemptor,
+    Repulsion,
+    Requirement,
+    Room,
+    Scene,
+    Tenant,
+)
 from reprieve_policy.cost import Work
 from reprieve_policy.disruption import Mode
 from reprieve_policy.settings import PolicySettings
 from reprieve_policy.walltime import Walltime
 from reprieve_testing.builders import NOW
-from reprieve_testing.scenes import SceneBuilder, a_budget, a_guest, a_preemptor, a_room, a_scene, a_tenant
+from reprieve_testing.scenes import EVERYBODY, SceneBuilder, a_budget, a_guest, a_preemptor, a_room, a_scene, a_tenant
 
 OLD, MINE = GroupKey("team", "old"), GroupKey("team", "mine")
 ANY_NUMBER = PolicySettings(max_victims=1000)
@@ -180,6 +190,12 @@ def full(name: str, cpu: int = 1) -> Room:
 
 FOR_A_MATE: dict[str, Any] = {"cpu": 1, "nominees": (a_guest("nominated"),)}
 """All the room there is on a node is the one's that is nominated to it."""
+
+
+def going_for(uid: str) -> Sequence[Tenant]:
+    return [a_tenant(f"b-{index}", is_going=True, goes_for=uid) for index in range(3)]
+
+
 NO_VICTIM = {
     "the rest of its gang has no room anywhere": (
         a_gang_of(3, cpu=2),
@@ -206,8 +222,13 @@ NO_VICTIM = {
         {"a": Obstacle.TOO_MANY},
     ),
     "with those that go for its mates it is too many": (
-        a_gang_of(1, mates_nominated_to=("b", "gone")),
-        a_scene(full("a"), a_room("b", *(a_tenant(f"b-{index}", is_going=True) for index in range(3)), **FOR_A_MATE)),
+        a_gang_of(1, mates_nominated_to=("b", "gone"), mates=frozenset({"mate"})),
+        a_scene(full("a"), a_room("b", *going_for("mate"), **FOR_A_MATE)),
+        {"a": Obstacle.TOO_MANY},
+    ),
+    "so it is with those that a scheduler deletes, it may be for them": (
+        a_gang_of(1, mates_nominated_to=("b", "gone"), mates=frozenset({"mate"})),
+        a_scene(full("a"), a_room("b", *going_for(SOMEBODY), **FOR_A_MATE)),
         {"a": Obstacle.TOO_MANY},
     ),
     "all of them cost more than the gang is worth": (
@@ -374,7 +395,17 @@ def test_budgets_of_a_gangs_pods_elsewhere_count():
     assert names(best.victims) == ["single"]
 
 
-REPELLING = a_scene(a_room("a", a_tenant("near", repels=True, priority=5), a_tenant("low"), cpu=3))
+@pytest.mark.parametrize("uid", ["", "stranger"])
+def test_those_who_go_for_nobody_of_the_gang_do_not_count(uid: str):
+    """Whoever deletes or marks small pods of his own where one of a gang is to run would have the rest of it take nobody."""
+    scene = a_scene(full("a"), a_room("b", *going_for(uid), **FOR_A_MATE))
+
+    preemptor = a_gang_of(1, mates_nominated_to=("b",), mates=frozenset({"mate"}))
+
+    assert decided(preemptor, scene, ["a"]).best is not None
+
+
+REPELLING = a_scene(a_room("a", a_tenant("near", repels=EVERYBODY, priority=5), a_tenant("low"), cpu=3))
 
 
 def test_where_it_matters_who_is_near_whom_the_schedulers_victims_go():
@@ -384,6 +415,29 @@ def test_where_it_matters_who_is_near_whom_the_schedulers_victims_go():
 
     assert best is not None
     assert names(best.victims) == ["near"]
+
+
+DB = (Requirement("app", "In", ("db",)),)
+REPULSIONS = {
+    "everybody, wherever": (Repulsion(None, ()), True),
+    "all of its Namespace": (Repulsion(frozenset({"team"}), ()), True),
+    "those with a label of the preemptor's": (Repulsion(frozenset({"team", "other"}), DB), True),
+    "those with another one": (Repulsion(None, (Requirement("app", "In", ("web",)),)), False),
+    "those that also have another one": (Repulsion(None, (*DB, Requirement("tier", "Exists"))), False),
+    "those of another Namespace": (Repulsion(frozenset({"other"}), ()), False),
+}
+
+
+@pytest.mark.parametrize(("repulsion", "is_meant"), REPULSIONS.values(), ids=REPULSIONS)
+def test_only_where_the_preemptor_may_be_meant(repulsion: Repulsion, *, is_meant: bool):
+    """Without this, anybody's small pod that keeps nobody away would end all choice on its node."""
+    near = a_tenant("near", repels=(repulsion,), priority=5)
+    built = a_scene(a_room("a", near, a_tenant("low"), cpu=2)).build()
+
+    best = choosing.decide(a_preemptor(labels={"app": "db"}), built, ["a"], {"a": {"near"}}).best
+
+    assert best is not None
+    assert names(best.victims) == (["near"] if is_meant else ["low"])
 
 
 def test_they_are_not_let_back_for_a_gang_either():
@@ -398,7 +452,7 @@ def test_they_are_not_let_back_for_a_gang_either():
 
 def test_a_native_gangs_pods_on_other_nodes_are_proposed_as_well_and_have_not_left():
     """kube-scheduler 1.37 names all of a PodGroup that is disrupted as a whole, on whatever node."""
-    near, far = of_gang("near", repels=True), of_gang("far")
+    near, far = of_gang("near", repels=EVERYBODY), of_gang("far")
     built = a_scene(a_room("a", near, cpu=1), a_room("b", far, cpu=1)).with_gang("old").build()
 
     best = choosing.decide(ONE, built, ["a"], {"a": {"near", "far"}}).best
@@ -418,7 +472,7 @@ BESIDE = {
 @pytest.mark.parametrize(("proposed", "want"), BESIDE.values(), ids=BESIDE.keys())
 def test_none_of_the_schedulers_victims_go_where(proposed: set[str], want: dict[str, Obstacle]):
     pods = (
-        a_tenant("near", repels=True),
+        a_tenant("near", repels=EVERYBODY),
         a_tenant("protected", is_non_preemptible=True),
         a_tenant("going", is_going=True),
     )
@@ -428,7 +482,7 @@ def test_none_of_the_schedulers_victims_go_where(proposed: set[str], want: dict[
 
 
 def test_nor_on_a_node_that_keeps_the_preemptor_out():
-    built = a_scene(a_room("a", a_tenant("near", repels=True), is_unschedulable=True)).build()
+    built = a_scene(a_room("a", a_tenant("near", repels=EVERYBODY), is_unschedulable=True)).build()
 
     assert choosing.decide(ONE, built, ["a"], {"a": {"near"}}).obstacles == {"a": Obstacle.UNSUITABLE}
 

@@ -38,7 +38,10 @@ class Case:
 
     def refusal(self) -> Refusal | None:
         room: Room = a_room("n", self.tenant, labels=self.labels or {})
-        scene = a_scene(room).with_gang("gang", Mode.SINGLE, min_available=1).with_settings(self.settings).build()
+        mate = a_room(
+            "m", low(uid="mate", name="mate", group=GroupKey("team", "gang"), is_going=True, is_told=True, goes_at=NOW)
+        )
+        scene = a_scene(room, mate).with_gang("gang", Mode.SINGLE, min_available=1).with_settings(self.settings).build()
         return choosing.why_not(self.preemptor, room.tenants[0], scene)
 
 
@@ -130,7 +133,7 @@ CASES = {
     "and of no other": Case(preemptor=replace(ME, quota=QUOTA), tenant=low(quota=OTHER), want=Ground.QUOTA),
     "nor of none": Case(preemptor=replace(ME, quota=QUOTA), want=Ground.QUOTA),
     "one without takes all": Case(tenant=low(quota=OTHER), want=None),
-    "a gang that can do without nobody keeps all": Case(
+    "a gang of which one goes, and that can do without no other, keeps all": Case(
         tenant=low(group=GroupKey("team", "gang")), want=Ground.MIN_AVAILABLE, detail="no more pods than it needs"
     ),
 }

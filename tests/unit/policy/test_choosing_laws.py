@@ -24,7 +24,7 @@ GANGS = [GroupKey("team", name) for name in ("one", "two", "three")]
 MINE = GroupKey("team", "mine")
 GOING: list[dict[str, Any]] = [
     {"is_going": True},
-    {"is_going": True, "is_told": False},
+    {"is_going": True, "is_told": False, "is_deleted": True},
     {"is_going": True, "is_told": False, "goes_at": None},
     {"is_going": True, "goes_at": after(10**8)},
     {"is_going": True, "is_told": False, "is_held": True},
@@ -123,7 +123,7 @@ def goes(preemptor: Preemptor, scene: Scene, pod: Tenant, *, is_told: bool = Fal
     refused = choosing.why_not(preemptor, pod, scene)
     if not going and refused is not None and refused.ground is Ground.GOING:
         assert pod.group is not None
-        going = [member for member in scene.groups[pod.group].members if member.is_going]
+        going = [member for member in members_of(scene.groups[pod.group]) if member.is_going]
     return any(found.goes_at == NOW and (found.is_told or not is_told) for found in going)
 
 
@@ -166,7 +166,16 @@ def test_no_more_go_than_a_decision_may_take_nor_dearer_ones(preemptor: Preempto
 
 
 def is_whole(pod: Tenant, scene: Scene) -> bool:
-    return pod.group in scene.groups and scene.groups[pod.group].mode is Mode.ALL
+    return pod.group in scene.groups and goes_whole(scene.groups[pod.group])
+
+
+def goes_whole(group: Group) -> bool:
+    left = members_of(group)
+    return group.mode is Mode.ALL or (len(left) <= group.min_available and not any(map(is_going, left)))
+
+
+def members_of(group: Group) -> list[Tenant]:
+    return [member for member in group.members if not member.is_only_deleted]
 
 
 @given(preemptors(), scenes())
@@ -177,8 +186,8 @@ def test_no_gang_is_taken_in_part_or_below_its_minimum(preemptor: Preemptor, sce
         for group in scene.groups.values():
             taken = [member for member in group.members if member.uid in gone]
             left = [member for member in group.members if member.uid not in gone and not is_going(member)]
-            if group.mode is Mode.ALL:
-                assert len(taken) in (0, len(group.members))
+            if goes_whole(group):
+                assert len(taken) in (0, len(members_of(group)))
             elif taken:
                 assert len(left) >= group.min_available
 

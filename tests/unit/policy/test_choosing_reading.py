@@ -9,13 +9,16 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.choosing import reading
+from reprieve_policy.choosing.court import Court
 from reprieve_policy.choosing.objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.choosing.scene import (
     Group,
     GroupKey,
     Port,
     Preemptor,
+    Repulsion,
     Requirement,
+    Scene,
     Taint,
     Tenant,
     Term,
@@ -50,6 +53,10 @@ def a_pod(spec: Mapping[str, Any] = {}, *, status: Mapping[str, Any] = {}, **met
         "status": {"phase": "Running", "startTime": "2026-11-21T11:30:00Z", "conditions": [SCHEDULED], **status},
     }
     return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+
+
+def repelling(*terms: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
 def read(pod: Pod, facts: Facts = FACTS, **known: Any) -> Tenant:
@@ -205,8 +212,19 @@ TENANTS = {
         pod=a_pod(), facts=Facts(quotas=Quotas([a_quota("team", "team")])), want={"quota": ("team", "team")}
     ),
     "one that keeps others away is known": Case(
-        pod=a_pod({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}),
-        want={"repels": True},
+        pod=a_pod(repelling({"labelSelector": {"matchLabels": {"app": "db"}}, "namespaces": ["a", "b"]})),
+        want={"repels": (Repulsion(frozenset({"a", "b"}), (Requirement("app", "In", ("db",)),)),)},
+    ),
+    "of its own Namespace where it names none": Case(
+        pod=a_pod(repelling({"labelSelector": {}})), want={"repels": (Repulsion(frozenset({"team"}), ()),)}
+    ),
+    "of any where it selects some": Case(
+        pod=a_pod(repelling({"labelSelector": {}, "namespaces": ["a"], "namespaceSelector": {}})),
+        want={"repels": (Repulsion(None, ()),)},
+    ),
+    "nobody where it selects no pods": Case(pod=a_pod(repelling({})), want={"repels": ()}),
+    "the guard is not asked in Kubernetes' own Namespaces": Case(
+        pod=a_pod({}, labels=in_class(4), namespace="kube-system"), want={"is_guarded": False}
     ),
     "host ports of containers and sidecars are the node's": Case(
         pod=a_pod(
@@ -421,12 +439,12 @@ def test_a_pod_that_wants_room(case: Case):
 def test_one_without_a_gang_has_no_mates():
     alone = a_preemptor()
 
-    assert reading.with_gang(alone, [waiting("a")], placed=0) is alone
+    assert reading.with_gang(alone, [waiting("a")], placed=()) is alone
 
 
 def test_all_of_a_gang_that_wait_without_a_node_must_be_placed():
     me = waiting("a")
-    found = reading.with_gang(me, [me, waiting("c"), waiting("b"), waiting("d", nominated="n")], placed=0)
+    found = reading.with_gang(me, [me, waiting("c"), waiting("b"), waiting("d", nominated="n")], placed=())
 
     assert [guest.uid for guest in found.rest] == ["b", "c"]
     assert found.devices == 3.0
@@ -434,15 +452,25 @@ def test_all_of_a_gang_that_wait_without_a_node_must_be_placed():
 
 def test_a_gang_needs_no_more_than_its_minimum():
     me = waiting("a", gang_minimum=4)
-    found = reading.with_gang(me, [me, waiting("b"), waiting("c"), waiting("d", nominated="n")], placed=1)
+    placed = [a_tenant("e", group=TEAM)]
+    found = reading.with_gang(me, [me, waiting("b"), waiting("c"), waiting("d", nominated="n")], placed)
 
     assert [guest.uid for guest in found.rest] == ["b"]
+    assert found.mates == {"d"}
+
+
+def test_those_of_it_that_go_are_none_of_them():
+    """After each preemption of a gang, those that replace its pods would be placed one by one."""
+    me = waiting("a", gang_minimum=2)
+
+    assert len(reading.with_gang(me, [me, waiting("b")], [a_tenant("old", group=TEAM, is_going=True)]).rest) == 1
+    assert len(reading.with_gang(me, [me, waiting("b")], [a_tenant("old", group=TEAM)]).rest) == 0
 
 
 def test_pods_of_two_gangs_are_no_mates():
     other = replace(waiting("b"), group=GroupKey("team", "other"))
 
-    assert reading.with_gang(waiting("a"), [other], placed=0).rest == ()
+    assert reading.with_gang(waiting("a"), [other], placed=()).rest == ()
 
 
 @pytest.mark.parametrize(
@@ -510,14 +538,13 @@ def test_a_gang_goes_as_a_whole_where_one_of_its_pods_says_so():
     assert found == {TEAM: Group(key=TEAM, mode=Mode.ALL, min_available=2, members=(single, whole))}
 
 
-@pytest.mark.parametrize(
-    ("minimum", "mode"), [(0, Mode.SINGLE), (1, Mode.SINGLE), (2, Mode.ALL), (2**31 - 1, Mode.ALL)]
-)
-def test_a_gang_that_can_spare_none_goes_as_a_whole(minimum: int, mode: Mode):
+@pytest.mark.parametrize(("minimum", "is_whole"), [(0, False), (1, False), (2, True), (2**31 - 1, True)])
+def test_a_gang_that_can_spare_none_goes_as_a_whole(minimum: int, *, is_whole: bool):
     """Without this, whoever says that all are needed would have none of them preempted."""
     members = [a_tenant(name, group=TEAM, gang_minimum=minimum) for name in ("a", "b")]
+    scene = Scene(now=NOW, groups={TEAM: reading.group_of(TEAM, members)})
 
-    assert reading.group_of(TEAM, members).mode is mode
+    assert (Court(a_preemptor(), scene).whole(members[0]) is not None) == is_whole
 
 
 def test_a_scene_has_everybody_in_its_place():

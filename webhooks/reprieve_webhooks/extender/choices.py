@@ -31,6 +31,8 @@ class Choice:
     preemptor: Named
     node: str
     victims: tuple[Named, ...]
+    elsewhere: tuple[Named, ...] = ()
+    """Of their gangs, who goes with them and is not taken with them by the operator: not by its own word the gang goes as a whole."""
 
     def takes(self, node: str, victim_uid: str) -> bool:
         """True where this pod of this node is one of them."""

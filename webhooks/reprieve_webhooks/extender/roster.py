@@ -85,6 +85,8 @@ class Roster:
         self._due: dict[Key, None] = {}
         """To be judged again."""
         self._expected: dict[Key, _Expected] = {}
+        self._marked: dict[Key, float] = {}
+        """Until when those that nobody has told yet count as going."""
         self._linked: dict[Link, set[Key]] = {}
         self._jobs: dict[Link, Walltime] = {}
         self._groups: dict[Link, NativeGroup] = {}
@@ -109,6 +111,7 @@ class Roster:
         known = self._pods.pop(key, None)
         self._due.pop(key, None)
         self._expected.pop(key, None)
+        self._marked.pop(key, None)
         if known is not None:
             self._leave(key, known)
             self._counts[key[0]] -= 1
@@ -130,7 +133,14 @@ class Roster:
             key = (victim.namespace, victim.name)
             known = self._pods.get(key)
             if known is not None and isinstance(known.taken_for, Tenant) and known.taken_for.uid == victim.uid:
-                told = replace(known.taken_for, is_going=True, goes_at=self._clock(), is_told=True)
+                told = replace(
+                    known.taken_for,
+                    is_going=True,
+                    is_deleted=True,
+                    is_told=True,
+                    goes_at=self._clock(),
+                    goes_for=preemptor.guest.uid,
+                )
                 self._replace(key, known, told)
 
     def as_seen(self, groups: Mapping[GroupKey, Group]) -> Mapping[GroupKey, Group]:
@@ -184,7 +194,7 @@ class Roster:
         self._due.pop(key, None)
         self._expected.pop(key, None)
         links = tuple(_links_of(pod))
-        taken_for = self._take(pod, links)
+        taken_for = self._as_heeded(key, self._take(pod, links))
         self._enter(taken_for)
         for link in links:
             self._linked.setdefault(link, set()).add(key)
@@ -218,6 +228,19 @@ class Roster:
             return reading.tenant_of(pod, facts, native=native, job=job, now=self._clock())
         return reading.preemptor_of(pod, facts, native=native) if pod.wants_room else None
 
+    def _as_heeded(self, key: Key, taken_for: Tenant | Preemptor | None) -> Tenant | Preemptor | None:
+        """Return what a pod is taken for: whoever was marked, and told by no operator in all the time that anybody has, stays."""
+        if not isinstance(taken_for, Tenant) or not taken_for.is_only_marked:
+            self._marked.pop(key, None)
+            return taken_for
+        now = self._monotonic()
+        until = self._marked.setdefault(key, now + self._facts_of("").settings.ceiling_seconds)
+        return taken_for if now < until else replace(taken_for, is_going=False, goes_for="")
+
+    def _goes(self, key: Key) -> bool:
+        taken_for = self._pods[key].taken_for
+        return isinstance(taken_for, Tenant) and taken_for.is_going
+
     def _known_facts(self, namespace: str) -> Facts:
         facts = self._facts.get(namespace)
         if facts is None:
@@ -235,6 +258,7 @@ class Roster:
             del self._facts[name]
         now = self._monotonic()
         self._due.update(dict.fromkeys(key for key, one in self._expected.items() if one.until <= now))
+        self._due.update(dict.fromkeys(key for key, until in self._marked.items() if until <= now and self._goes(key)))
         if changed:
             self._due.update(dict.fromkeys(key for key in self._pods if key[0] in changed))
 

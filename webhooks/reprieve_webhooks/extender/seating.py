@@ -153,7 +153,7 @@ class Seating:
         if found is None or found.group is None:
             return found
         mates, placed = self._mates.of(found.group), self._members.of(found.group)
-        return reading.with_gang(found, mates.values(), len(placed))
+        return reading.with_gang(found, mates.values(), placed.values())
 
     def scene(self, now: datetime, settings: PolicySettings) -> Scene:
         """Return all of it."""

@@ -267,7 +267,8 @@ class Extender:
         _LOG.info("victims chosen", extra=extra)
         by = Named(preemptor.guest.uid, preemptor.namespace, preemptor.name)
         self._stage.expect(preemptor, best.node, best.everyone)
-        self._choices.remember(Choice(by, best.node, tuple(map(_named, best.victims))))
+        elsewhere = (one for one in best.elsewhere if one.mode is not Mode.ALL)
+        self._choices.remember(Choice(by, best.node, tuple(map(_named, best.victims)), tuple(map(_named, elsewhere))))
         answer = Answer(best.node, uids, best.violations)
         return self._say(Outcome.PARTIAL if cut_short else Outcome.CHOSEN, wire.render(answer))
 

@@ -131,7 +131,9 @@ class WatchedStage:
 
     def scene(self) -> Scene:
         """Return all that is known, as it is now; no later event changes it."""
-        return self._seating.scene(self._now(), self._facts.known("").settings)
+        known = self._facts.known("")
+        scene = self._seating.scene(self._now(), known.settings)
+        return replace(scene, operator_is_there=known.operator_is_there)
 
     def scene_as_seen(self) -> Scene:
         """Return the same, with the gangs as the watches have seen them, whatever is expected."""

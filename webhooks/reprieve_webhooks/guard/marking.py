@@ -43,7 +43,7 @@ class Marker:
         Of a gang that goes as a whole one is enough: the operator takes the rest.
         """
         gangs = {marked.gang}
-        for fellow in chosen.victims:
+        for fellow in (*chosen.victims, *chosen.elsewhere):
             if fellow.uid == marked.victim.uid:
                 continue
             try:
