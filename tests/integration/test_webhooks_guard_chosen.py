@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,15 @@ class Beside:
     extender: Extender
     pods: Mapping[str, Any]
 
-    async def choose(self, proposed: str) -> None:
-        """Have victims chosen as a scheduler does that proposes this one."""
+    async def ask(self, proposed: str) -> Any:
+        """Ask for victims as a scheduler does that proposes this one; return those on each node."""
         body = a_call({NODE: [f"uid-of-{proposed}"]}, "uid-of-high")
         said = await self.extender.answer(lambda: asyncio.sleep(0, body))
-        assert json.loads(said.body)["NodeNameToMetaVictims"]
+        return json.loads(said.body)["NodeNameToMetaVictims"]
+
+    async def choose(self, proposed: str) -> None:
+        """Have victims chosen so."""
+        assert await self.ask(proposed)
 
     async def delete(self, name: str, *, is_nominated: bool) -> Any:
         if not is_nominated:
@@ -163,6 +167,14 @@ async def test_of_a_gang_that_is_marked_by_now_nobody_goes_for_another(tmp_path:
         response = await ours.delete("a", is_nominated=False)
         assert "going" in response["status"]["message"]
         assert ours.scene.marked() == []
+
+
+async def test_a_mark_holds_nobody_up_where_no_operator_is_there_to_take_it_up(tmp_path: Path) -> None:
+    marked = a_chosen("a", "8", labels={"reprieve.dev/soft-eviction": "requested"})
+    async with beside(tmp_path, "auto", marked) as ours:
+        assert not await ours.ask("a")
+        ours.scene.known.facts = replace(ours.scene.known.facts, operator_is_there=False)
+        assert await ours.ask("a")
 
 
 def _marked(pod: Any) -> Any:
