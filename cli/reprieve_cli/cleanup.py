@@ -22,6 +22,7 @@ from reprieve_runtime.paths import object_path
 
 from .connection import CANNOT, Target, cluster_options, describe, run
 from .finding import printable
+from .held_jobs import HeldJob
 
 _NOT_FOUND = 404
 _LABELS = (keys.SOFT_EVICTION, keys.GANG_GATE_LABEL)
@@ -86,14 +87,20 @@ def build_pod_patch(metadata: ObjectMeta) -> Patch | None:
     return patch
 
 
-def build_owner_patch(kind: str, metadata: ObjectMeta) -> Patch | None:
+def build_owner_patch(metadata: ObjectMeta) -> Patch | None:
     """Return what takes every trace from an owner, as a merge patch; `None` where it has none."""
     changes = _without(metadata, _OWNER_LABELS, _OWNER_ANNOTATIONS)
-    if not changes:
-        return None
-    patch: Patch = {"metadata": {"uid": metadata.uid, **changes}}
-    if kind == _JOB and keys.SUSPENDED in labels_of(metadata):
-        # We have suspended it, and nobody else would resume it.
+    return {"metadata": {"uid": metadata.uid, **changes}} if changes else None
+
+
+def build_job_patch(job: HeldJob, now: datetime) -> Patch | None:
+    """Return the same for a Job with our label: we have suspended it, and nobody else would resume it.
+
+    As it was looked at. Without this, one that somebody suspends at this moment would run.
+    """
+    patch = build_owner_patch(job.metadata)
+    if patch is not None and job.is_ours_to_resume(now):
+        patch["metadata"]["resourceVersion"] = job.metadata.resourceVersion
         patch["spec"] = {"suspend": False}
     return patch
 
@@ -157,9 +164,21 @@ async def _traces(api: Api, namespace: str | None) -> AsyncIterator[_Trace]:
     # All of them, not only those with a label of ours: that of a ledger goes with the ledger, and a time may be left.
     for kind, owner in OWNERS.items():
         async for found in _all(api, object_path(owner.resource, namespace)):
-            patch = build_owner_patch(kind, found)
+            is_held = kind == _JOB and keys.SUSPENDED in labels_of(found)
+            patch = await _read_job_patch(api, found) if is_held else build_owner_patch(found)
             if patch is not None:
                 yield _trace(owner.resource, kind, found, patch)
+
+
+async def _read_job_patch(api: Api, metadata: ObjectMeta) -> Patch | None:
+    """Return the patch for a Job with our label, as it is now; `None` where it is gone."""
+    try:
+        job = await api.get(object_path("jobs", metadata.namespace, metadata.name), HeldJob)
+    except ApiError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        return None
+    return build_job_patch(job, datetime.now(UTC))
 
 
 async def _all(api: Api, path: str, **params: str) -> AsyncIterator[ObjectMeta]:

@@ -56,11 +56,11 @@ async def _evict(api: Api, *, target: Target, order: Order) -> int:
     if not pods:
         click.echo("no such pods", err=True)
         return 0
-    failures = sum([not await _mark(api, pod, is_dry_run=order.is_dry_run) for pod in pods])
-    if order.is_dry_run or not order.patience.waits:
-        return int(failures > 0)
-    remaining = await marking.wait(api, target.namespace, pods, order.patience)
-    return int(failures > 0 or remaining > 0)
+    marked = [pod for pod in pods if await _mark(api, pod, is_dry_run=order.is_dry_run)]
+    remaining = len(pods) - len(marked)
+    if order.patience.waits and not order.is_dry_run:
+        remaining += await marking.wait(api, target.namespace, marked, order.patience)
+    return int(remaining > 0)
 
 
 async def _mark(api: Api, pod: PartialObject, *, is_dry_run: bool) -> bool:

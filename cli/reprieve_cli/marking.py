@@ -85,12 +85,14 @@ def _gang_of(pod: PartialObject) -> str:
 
 
 async def wait(api: Api, namespace: str | None, pods: Sequence[PartialObject], patience: Patience) -> int:
-    """Show what happens to the pods until nothing more does; return how many of them stay."""
+    """Show what happens to the pods, which were marked, until nothing more does; return how many of them stay."""
     waiting = {pod.metadata.uid or "" for pod in pods}
+    if not waiting:
+        return 0
     stayed = 0
     try:
         async with asyncio.timeout(patience.seconds):
-            async for victim in victims.follow(api, namespace):
+            async for victim in victims.follow(api, namespace, marked=pods):
                 if victim.uid not in waiting:
                     continue
                 click.echo(build_line(victim, datetime.now(UTC)))

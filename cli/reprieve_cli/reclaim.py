@@ -156,13 +156,15 @@ async def _close(api: Api, node: _Node, home: str, *, is_dry_run: bool) -> None:
 
 async def _mark_all(api: Api, going: Sequence[Row], order: Order, now: datetime) -> int:
     pods = [PartialObject(metadata=row.party.pod.metadata) for row in going]
-    failures = 0
+    marked = []
     for pod in pods:
         name = f"pod/{pod.metadata.name} in namespace {pod.metadata.namespace}"
-        failures += not await marking.set_mark(api, pod, _mark(now), name, is_dry_run=order.is_dry_run)
-    if order.is_dry_run or not order.patience.waits or not pods:
-        return int(failures > 0)
-    return int(failures + await marking.wait(api, None, pods, order.patience) > 0)
+        if await marking.set_mark(api, pod, _mark(now), name, is_dry_run=order.is_dry_run):
+            marked.append(pod)
+    remaining = len(pods) - len(marked)
+    if order.patience.waits and not order.is_dry_run:
+        remaining += await marking.wait(api, None, marked, order.patience)
+    return int(remaining > 0)
 
 
 def _mark(now: datetime) -> Mapping[str, Mapping[str, str]]:

@@ -5,7 +5,7 @@ Selected by the server: what is streamed grows with the victims, not with the po
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
 from reprieve_policy import eviction, keys
@@ -59,13 +59,16 @@ def _phase_unlabelled(state: Eviction | None) -> Phase:
     return Phase.SPARED if state is not None and state.phase is Phase.SPARED else Phase.CANCELLED
 
 
-async def follow(api: Api, namespace: str | None, *, once: bool = False) -> AsyncIterator[Victim]:
+async def follow(
+    api: Api, namespace: str | None, *, once: bool = False, marked: Iterable[PartialObject] = ()
+) -> AsyncIterator[Victim]:
     """Yield each victim as it is, then as it changes, for ever; or, `once`, as all are now.
 
+    Each of those that were `marked` a moment ago is yielded, also where it is gone, or no victim any more, by the time of the first list.
     One that is gone is yielded a last time, as `gone`; one that stays, as `cancelled` or `spared`. An API server that goes away
     once it has answered is waited for; raises `ApiError` where it has not, or forbids it.
     """
-    followed = _Followed(api, object_path("pods", namespace))
+    followed = _Followed(api, object_path("pods", namespace), marked)
     while True:
         try:
             async for victim in followed.listed():
@@ -85,13 +88,14 @@ async def follow(api: Api, namespace: str | None, *, once: bool = False) -> Asyn
 class _Followed:
     """What was told of the victims so far: each is told of when that is no longer so."""
 
-    def __init__(self, api: Api, path: str) -> None:
+    def __init__(self, api: Api, path: str, marked: Iterable[PartialObject]) -> None:
         self.version = ""
         """From which on they are watched; empty until all were listed once."""
         self._api = api
         self._path = path
         self._params = {"labelSelector": keys.SOFT_EVICTION}
-        self._known: dict[str, Victim] = {}
+        # As nobody is, so that whatever is seen of them is news.
+        self._known = {victim.uid: replace(victim, phase="") for victim in map(read, marked)}
 
     async def listed(self) -> AsyncIterator[Victim]:
         """Yield what a list shows; raises `ApiError`."""

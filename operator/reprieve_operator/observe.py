@@ -3,7 +3,19 @@
 from dataclasses import replace
 from datetime import datetime
 
-from reprieve_policy import checkpoint, contract, eviction, gang, keys, life, life_table, mark, owners, timestamp
+from reprieve_policy import (
+    checkpoint,
+    contract,
+    ending,
+    eviction,
+    gang,
+    keys,
+    life,
+    life_table,
+    mark,
+    owners,
+    timestamp,
+)
 from reprieve_policy import facts as known
 from reprieve_policy.checkpoint import Plan, Requeue, Strategy
 from reprieve_policy.contract import Answer
@@ -178,7 +190,8 @@ def request_of(pod: Pod, state: Eviction, settings: PolicySettings, policy: Name
         reason=state.reason,
         preemption_class=known.effective_class(view_of(pod), Facts(settings=settings, namespace=policy)),
         may_extend=settings.extension_percent > 0
-        and state.phase in (eviction.Phase.HINTED, eviction.Phase.CHECKPOINTING),
+        and state.phase in (eviction.Phase.HINTED, eviction.Phase.CHECKPOINTING)
+        and state.deadline < ending.ceiling_of(state, settings),
     )
 
 

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reprieve_cli import victims, watch
+from reprieve_cli import evict, marking, victims, watch
 from reprieve_cli.connection import Target
+from reprieve_cli.evict import Order
+from reprieve_cli.marking import Patience
 from reprieve_policy import keys
 from reprieve_policy.eviction import Phase
-from reprieve_runtime.api import Api, ApiError
+from reprieve_policy.objects import ObjectMeta
+from reprieve_runtime.api import Api, ApiError, PartialObject
 from reprieve_testing.stub_api import StubApi, stub_api, until
 
 PODS = "/api/v1/pods"
@@ -51,6 +54,41 @@ class Seen:
 
     async def until(self, *told: tuple[str, str]) -> None:
         await until(lambda: self.told == list(told))
+
+
+def a_pod(name: str) -> PartialObject:
+    return PartialObject(metadata=ObjectMeta(namespace="team", name=name, uid=f"uid-{name}"))
+
+
+UNMARKED = {"metadata": {"namespace": "team", "name": "c", "uid": "uid-c"}}
+
+
+async def test_who_was_gone_before_the_first_list_is_waited_for_no_longer(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.collections[TEAM]["c"] = UNMARKED
+    stub.collections[PODS]["a"] = stub.collections[TEAM]["a"] = a_victim("a", "cancelled")
+    named = [a_pod(name) for name in ("a", "c", "gone")]
+    async with asyncio.timeout(10):
+        stay = await marking.wait(api, "team", named, Patience(waits=True, seconds=None))
+    # One is cancelled, and of another the mark is removed again.
+    assert stay == 2
+    assert [line.split()[1:3] for line in capsys.readouterr().out.splitlines()] == [
+        ["team/a", "cancelled"],
+        ["team/c", "cancelled"],
+        ["team/gone", "gone"],
+    ]
+
+
+async def test_who_could_not_be_marked_is_not_waited_for(served: tuple[StubApi, Api]) -> None:
+    stub, api = served
+    stub.collections[TEAM]["c"] = UNMARKED
+    stub.refuses[f"{TEAM}/c"] = 403
+    order = Order(subjects=("c",), selector=None, patience=Patience(waits=True, seconds=None), is_dry_run=False)
+    target = Target(kubeconfig=None, context=None, namespace="team")
+    async with asyncio.timeout(10):
+        assert await evict._evict(api, target=target, order=order) == 1
 
 
 BOTH = (("a", "hinted"), ("b", "hinted"))

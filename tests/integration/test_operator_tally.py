@@ -129,9 +129,11 @@ class Counts:
     """Seconds of all together."""
 
 
+CEILING = after(PolicySettings().ceiling_seconds)
 STEPS = {
     "a hint that is answered": (HINTED, answering(AnswerState.SAVING), after(1), Counts()),
     "a deadline that is put off, once": (SAVING, Seen(), after(600), Counts(extensions=1)),
+    "not one that is put off to no later moment": (replace(SAVING, deadline=CEILING), Seen(), CEILING, Counts()),
     "one that was put off before": (replace(SAVING, phase=Phase.EXTENDED), Seen(), after(600), Counts()),
     "a deferral": (HINTED, answering(AnswerState.DEFER, defer_seconds=60), after(1), Counts(deferrals=1)),
     "a mark that is taken back": (HINTED, Seen(is_marked=False), after(1), Counts(cancellations=1)),

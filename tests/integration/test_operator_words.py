@@ -1,6 +1,6 @@
 """The operator's pure parts: addresses that may be called, what is known of a hint, what a pod's object says."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
 
@@ -49,6 +49,20 @@ def test_the_class_that_a_workload_is_told_is(label: str, policy: NamespacePolic
     victim = pod(metadata={"labels": {keys.PREEMPTION_CLASS: label}})
     state = Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW)
     assert observe.request_of(victim, state, PolicySettings(), policy).preemption_class == want
+
+
+EXTENSIONS = {
+    "before the ceiling": ({"deadline": NOW + timedelta(seconds=1799)}, {}, True),
+    "not at the ceiling": ({"deadline": NOW + timedelta(seconds=1800)}, {}, False),
+    "not twice": ({"deadline": NOW, "phase": Phase.EXTENDED}, {}, False),
+    "not where nobody is": ({"deadline": NOW}, {"extension_percent": 0}, False),
+}
+
+
+@pytest.mark.parametrize(("fields", "settings", "want"), EXTENSIONS.values(), ids=EXTENSIONS)
+def test_a_workload_is_told_of_an_extension_where_there_may_be_one(fields: Any, settings: Any, *, want: bool) -> None:
+    state = Eviction(**{"eviction_id": "e", "phase": Phase.HINTED, "requested_at": NOW} | fields)
+    assert observe.request_of(pod(), state, PolicySettings(**settings), NamespacePolicy()).may_extend is want
 
 
 CALLED = {

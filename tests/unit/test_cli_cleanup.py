@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from reprieve_cli.cleanup import build_owner_patch, build_pod_patch
-from reprieve_policy import guarding, keys, reclaim
+from reprieve_cli.cleanup import build_job_patch, build_owner_patch, build_pod_patch
+from reprieve_cli.held_jobs import HeldJob
+from reprieve_policy import guarding, keys, reclaim, suspension
 from reprieve_policy.guarding import Door
 from reprieve_policy.objects import ObjectMeta
-from reprieve_policy.owners import OWNERS
-from reprieve_testing.builders import NOW
+from reprieve_policy.suspension import Hold
+from reprieve_testing.builders import NOW, after
 
 KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
 GUARDED = {change.key: change.value for change in guarding.changes_for(Door.PREEMPTION, "uid-of-high", NOW)}
@@ -85,16 +87,40 @@ OWNED: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
 }
 
 
-@pytest.mark.parametrize("kind", OWNERS)
 @pytest.mark.parametrize(("found", "want"), OWNED.values(), ids=OWNED)
-def test_an_owner_loses_what_was_kept_on_it(kind: str, found: ObjectMeta, want: dict[str, Any] | None) -> None:
-    assert build_owner_patch(kind, found) == (None if want is None else {"metadata": {"uid": "uid-of-n", **want}})
+def test_an_owner_loses_what_was_kept_on_it(found: ObjectMeta, want: dict[str, Any] | None) -> None:
+    assert build_owner_patch(found) == (None if want is None else {"metadata": {"uid": "uid-of-n", **want}})
 
 
-@pytest.mark.parametrize("kind", OWNERS)
-def test_a_job_that_was_suspended_runs_again_and_nothing_of_another_kind(kind: str) -> None:
-    held = {keys.SUSPENDED: "true"}
-    patch = build_owner_patch(kind, metadata(labels=held, annotations=held))
+HOLD = suspension.render(Hold(since=NOW, until=after(300), generation=2))
+JOBS: dict[str, tuple[dict[str, Any], bool]] = {
+    "as we have suspended it": ({}, True),
+    "changed meanwhile in something else": ({"generation": 3}, True),
+    "somebody has resumed it": ({"is_suspended": False}, False),
+    "and suspended it again": ({"generation": 4, "since": "2026-11-21T15:00:00Z"}, False),
+    "its hold cannot be read": ({"hold": "true"}, False),
+}
+
+
+@pytest.mark.parametrize(("fields", "is_resumed"), JOBS.values(), ids=JOBS)
+def test_a_job_that_we_suspended_runs_again_unless_somebody_else_has_decided_since(
+    fields: dict[str, Any], *, is_resumed: bool
+) -> None:
+    patch = build_job_patch(a_job(**fields), after(3600))
     assert patch is not None
-    assert patch["metadata"] == {"uid": "uid-of-n", "labels": gone(*held), "annotations": gone(*held)}
-    assert patch.get("spec") == ({"suspend": False} if kind == "Job" else None)
+    at = {"resourceVersion": "7"} if is_resumed else {}
+    cleared = {"labels": gone(keys.SUSPENDED), "annotations": gone(keys.SUSPENDED)}
+    assert patch == {
+        "metadata": {"uid": "uid-of-n", **cleared, **at},
+        **({"spec": {"suspend": False}} if is_resumed else {}),
+    }
+
+
+def a_job(
+    *, generation: int = 2, hold: str = HOLD, is_suspended: bool = True, since: str = "2026-11-21T12:00:01Z"
+) -> HeldJob:
+    named = {"name": "n", "namespace": "team", "uid": "uid-of-n", "resourceVersion": "7", "generation": generation}
+    ours = {"labels": {keys.SUSPENDED: "true"}, "annotations": {keys.SUSPENDED: hold}}
+    condition = {"type": "Suspended", "status": "True" if is_suspended else "False", "lastTransitionTime": since}
+    document = {"metadata": named | ours, "spec": {"suspend": is_suspended}, "status": {"conditions": [condition]}}
+    return msgspec.convert(document, HeldJob)

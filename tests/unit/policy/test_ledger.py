@@ -149,6 +149,14 @@ def test_a_newer_checkpoint_replaces_the_earlier_one() -> None:
     assert known["0"].checkpoint == newer
 
 
+def test_nor_does_one_that_was_saved_before_it_and_whose_pod_goes_after() -> None:
+    """Pods of one owner need not go in the order in which they saved."""
+    older = replace(SAVED, saved_at=after(-5 * 3600), step=100)
+    known = record(record({}, "", evicted(1, SAVED)), "", evicted(2, older))
+    assert known[""].checkpoint == SAVED
+    assert known[""].preempted_count == 2
+
+
 def test_an_owner_saved_last_when_any_of_its_pods_did() -> None:
     known = record({}, "0", evicted(1, SAVED))
     known = record(known, "1", evicted(2, replace(SAVED, saved_at=after(30))))
