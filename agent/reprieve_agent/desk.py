@@ -6,6 +6,7 @@ agent in the request's file, so that one that is started again neither forgets a
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 
 from .exchange import Request, Response
@@ -26,6 +27,11 @@ class Desk:
         self._signaller = signaller
         self._log = log
         self._current: Document | None = self._recall()
+        """What stands in the request's file, unless it was taken back."""
+        # Between the file and the signal, the process may have been killed.
+        self._is_delivered = signaller is None or (
+            self._current is not None and mailbox.last_delivery() == _name(self._current)
+        )
 
     def handle(self, request: Request) -> Response:
         """Answer one HTTP request."""
@@ -37,18 +43,15 @@ class Desk:
         return self._ask(document) if request.method == "POST" else self._take_back(document)
 
     def _recall(self) -> Document | None:
-        """Return the request that was delivered before this process began."""
+        """Return the request that was written before this process began."""
         found = self._mailbox.read()
-        if found is None or not _is_request(found):
-            return None
-        # Between the file and the signal, the process may have been killed.
-        is_delivered = self._signaller is None or self._mailbox.last_delivery() == _name(found)
-        return found if is_delivered else None
+        return found if found is not None and _is_request(found) else None
 
     def _ask(self, document: Document) -> Response:
         if not _is_request(document):
             return Response.refusal(HTTPStatus.BAD_REQUEST, "must have an attempt")
-        if self._current is None or _name(self._current) != _name(document):
+        is_known = self._current is not None and _name(self._current) == _name(document)
+        if not (is_known and self._is_delivered):
             try:
                 self._deliver(document)
             except UndeliverableError as error:
@@ -57,15 +60,16 @@ class Desk:
         return self._look()
 
     def _deliver(self, document: Document) -> None:
-        previous, self._current = self._current, None
-        if previous is None or previous["id"] != document["id"]:
+        if self._current is None or self._current["id"] != document["id"]:
             self._mailbox.discard_answer()
         self._mailbox.write(document)
+        # Whoever reads the file may answer, and be told that it is taken back, whether a signal reaches him or not.
+        self._current, self._is_delivered = document, False
         pid = None
         if self._signaller is not None:
             pid = self._signaller.send()
             self._mailbox.note_delivery(_name(document))
-        self._current = document
+        self._is_delivered = True
         self._log("delivered", id=document["id"], attempt=document["attempt"], pid=pid)
 
     def _take_back(self, document: Document) -> Response:
@@ -79,15 +83,20 @@ class Desk:
     def _look(self) -> Response:
         if self._current is None:
             return Response.json(_IDLE)
-        answer = self._mailbox.read_answer()
-        delivered = Response.json({"state": "delivered", "id": self._current["id"]})
+        answer, name = self._mailbox.read_answer(), {"id": self._current["id"]}
+        # Where it could not be delivered, it is to be asked again.
+        delivered = Response.json({"state": "delivered", **name} if self._is_delivered else _IDLE)
         if answer is None:
             return delivered
         if answer.document is None:
             # As it is, so that its author is told what is wrong with it.
             return Response(HTTPStatus.OK, answer.text) if answer.is_settled else delivered
-        is_about = answer.document.get("id") in (None, self._current["id"])
-        return Response(HTTPStatus.OK, answer.text) if is_about else delivered
+        if answer.document.get("id") is None:
+            # One to an earlier request was discarded.
+            with suppress(RecursionError):
+                return Response.json({**answer.document, **name})
+            return Response(HTTPStatus.OK, answer.text)
+        return Response(HTTPStatus.OK, answer.text) if answer.document["id"] == name["id"] else delivered
 
 
 def _parse(body: bytes) -> Document | None:

@@ -80,7 +80,9 @@ def test_an_answer_that_names_no_request_is_to_the_one_that_there_is(box: Path) 
     desk = a_desk(box)
     post(desk, ASKED)
     (box / "request.answer").write_text('{"state":"saving"}')
-    assert get(desk) == {"state": "saving"}
+    assert get(desk) == {"state": "saving", "id": "uid-1"}
+    (box / "request.answer").write_text('{"state":"saved","step":4,"id":null}')
+    assert get(desk) == {"state": "saved", "step": 4, "id": "uid-1"}
 
 
 def test_the_same_attempt_again_is_written_once(box: Path) -> None:
@@ -95,7 +97,7 @@ def test_another_attempt_is_written_and_leaves_the_answer(box: Path) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     (box / "request.answer").write_text('{"state":"saving"}')
-    assert post(desk, ASKED | {"attempt": 2}) == (200, {"state": "saving"})
+    assert post(desk, ASKED | {"attempt": 2}) == (200, {"state": "saving", "id": "uid-1"})
     assert asked(box)["attempt"] == 2
 
 
@@ -113,7 +115,7 @@ def test_an_agent_that_is_started_again_forgets_nothing(box: Path) -> None:
     again = a_desk(box)
     assert get(again) == DELIVERED
     (box / "request.answer").write_text('{"state":"saving"}')
-    assert post(again, ASKED) == (200, {"state": "saving"})
+    assert post(again, ASKED) == (200, {"state": "saving", "id": "uid-1"})
 
 
 def test_a_request_that_is_taken_back_says_so_in_its_place(box: Path) -> None:

@@ -203,3 +203,20 @@ def test_an_agent_that_was_killed_before_the_signal_knows_of_no_delivery(
     assert state(desk) == "idle"
     assert ask(desk, 2)[0] == 200
     assert told(target) == "told\n"
+
+
+@pytest.mark.parametrize("is_started_again", [False, True], ids=["at once", "by an agent that is started again"])
+def test_who_reads_the_request_is_heard_and_told_that_it_is_taken_back_though_no_signal_reached_him(
+    proc: Proc, tmp_path: Path, *, is_started_again: bool
+) -> None:
+    desk = a_desk(proc, tmp_path)
+    assert ask(desk)[0] == 503
+    desk = a_desk(proc, tmp_path) if is_started_again else desk
+    (tmp_path / "request.answer").write_text('{"id":"uid-1","state":"saved"}')
+    assert state(desk) == "saved"
+    # The same request again: what was answered stays.
+    assert ask(desk)[0] == 503
+    assert state(desk) == "saved"
+    desk.handle(Request("DELETE", b'{"id":"uid-1","cancelled":true}'))
+    assert json.loads((tmp_path / "request").read_text()) == {"id": "uid-1", "cancelled": True}
+    assert state(desk) == "idle"
