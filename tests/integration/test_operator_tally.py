@@ -134,6 +134,12 @@ STEPS = {
     "a deadline that is put off, once": (SAVING, Seen(), after(600), Counts(extensions=1)),
     "one that was put off before": (replace(SAVING, phase=Phase.EXTENDED), Seen(), after(600), Counts()),
     "a deferral": (HINTED, answering(AnswerState.DEFER, defer_seconds=60), after(1), Counts(deferrals=1)),
+    "one that is asked again in its extension": (
+        replace(SAVING, phase=Phase.EXTENDED, answered_at=after(5)),
+        Seen(is_forgotten=True),
+        after(1),
+        Counts(),
+    ),
     "a mark that is taken back": (HINTED, Seen(is_marked=False), after(1), Counts(cancellations=1)),
     "one that is taken back after the deletion": (
         ENDED,
