@@ -60,12 +60,18 @@ class Asking:
 
     @property
     def hint_was_lost(self) -> bool:
-        """True where the workload knows nothing of a hint that an earlier process wrote down."""
+        """True where the workload does not say that it knows of a hint that an earlier process wrote down."""
         return self._knowledge is Knowledge.LOST
 
+    @property
+    def is_forgotten(self) -> bool:
+        """True where the workload was told by this process, and does not say, or no longer, that it knows of this request."""
+        return self._knowledge in (Knowledge.FORGOTTEN, Knowledge.UNNAMED)
+
     def give_up_attempts(self) -> None:
-        """Note that there is no further attempt: only time, or an annotation, will tell."""
-        self._knowledge = Knowledge.SILENT
+        """Note that there is no further attempt."""
+        if self._knowledge is not None:
+            self._knowledge = dialogue.give_up(self._knowledge)
 
     def is_last_word_due(self, state: Eviction, now: datetime) -> bool:
         """True where a deadline has come and the workload was not asked since."""
@@ -128,7 +134,9 @@ class Asking:
         _log.debug("workload replied", extra={"heard": reply.heard.name, "detail": reply.detail or reply.complaint})
         self._knowledge = dialogue.learn(self._knowledge, reply.heard)
         self._next_at = self._clock.monotonic() + self._pause(reply)
-        self.answer = reply.answer or self.answer
+        if self._knowledge is Knowledge.HEARD:
+            # Without this, an answer that names no request would count before it is known to be to this one.
+            self.answer = reply.answer or self.answer
         self.complaint = reply.complaint
         self.obstacle = reply.detail if reply.heard is Heard.BARRED else ""
         self._wake()

@@ -143,7 +143,9 @@ class Keeper:
         state = await self._gang.take_part(pod, state, begins=begins)
         is_leaving = state.phase is Phase.TERMINATING
         answer = None if begins or is_leaving else self._workload.answer(pod, state)
-        seen = observe.see(pod, state, answer, reprieve=reprieve, hint_was_lost=self._workload.asking.hint_was_lost)
+        asking = self._workload.asking
+        lost, forgotten = asking.hint_was_lost, asking.is_forgotten
+        seen = observe.see(pod, state, answer, reprieve=reprieve, hint_was_lost=lost, is_forgotten=forgotten)
         seen = replace(self._gang.see(seen, has_room=self._has_room), is_held=self._departure.is_held)
         settings, now = self._tools.policy.current, self._tools.clock.now()
         if self._workload.is_owed_the_last_word(pod, state, seen):
@@ -157,11 +159,11 @@ class Keeper:
         self._heard = answer if answer is not None and answer.is_about(state.eviction_id) else None
         if decision.moves or is_leaving:
             pause = await self._follow(pod, decision, begins=begins)
-            self._workload.asking.forget_answer(answer)
+            asking.forget_answer(answer)
             return pause
-        self._workload.asking.forget_answer(answer)
-        if self._workload.asking.hint_was_lost:
-            self._workload.asking.give_up_attempts()
+        asking.forget_answer(answer)
+        if asking.hint_was_lost or asking.is_forgotten:
+            asking.give_up_attempts()
         return self._workload.proceed(pod, state)
 
     def _is_put_off(self, decision: Decision, answer: Answer | None) -> bool:
@@ -233,7 +235,7 @@ class Keeper:
                     raise
                 self._renounce_notice(pod)
                 return 0.0
-            if any(move.to is Phase.HINTED for move in decision.moves):
+            if any(move.to is Phase.HINTED or move.asks_again for move in decision.moves):
                 self._workload.asking.begin_attempt()
         self._written(pod, decision)
         return 0.0

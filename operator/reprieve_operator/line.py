@@ -15,6 +15,8 @@ class Heard(Enum):
     """What came back."""
 
     ANSWER = auto()
+    UNNAMED = auto()
+    """An answer to a question that does not say which request it is about: whichever the workload heard last."""
     UNKNOWN_THERE = auto()
     """The workload says that it has no such request."""
     UNSUPPORTED = auto()
@@ -50,7 +52,9 @@ def heard_of_asking(answer: Answer, request: Request) -> Reply:
 
 def heard_of_looking(answer: Answer, eviction_id: str) -> Reply:
     """Return what it means that a question was answered with this document."""
-    return Reply(Heard.ANSWER, answer) if _is_about(answer, eviction_id) else Reply(Heard.UNKNOWN_THERE)
+    if not _is_about(answer, eviction_id):
+        return Reply(Heard.UNKNOWN_THERE)
+    return Reply(Heard.UNNAMED if answer.eviction_id is None else Heard.ANSWER, answer)
 
 
 def _is_about(answer: Answer, eviction_id: str) -> bool:

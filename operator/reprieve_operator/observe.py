@@ -135,7 +135,13 @@ def must_evict(metadata: VersionedMeta) -> bool:
 
 
 def see(
-    pod: Pod, state: Eviction, answer: Answer | None, *, reprieve: Reprieve | None = None, hint_was_lost: bool
+    pod: Pod,
+    state: Eviction,
+    answer: Answer | None,
+    *,
+    reprieve: Reprieve | None = None,
+    hint_was_lost: bool,
+    is_forgotten: bool = False,
 ) -> life.Seen:
     """Return what is seen of a pod that exists."""
     grace = pod.spec.terminationGracePeriodSeconds
@@ -150,6 +156,7 @@ def see(
         pod_grace_seconds=_DEFAULT_GRACE_SECONDS if grace is None else grace,
         answer=answer,
         hint_was_lost=hint_was_lost,
+        is_forgotten=is_forgotten,
     )
 
 

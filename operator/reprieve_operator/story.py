@@ -30,7 +30,8 @@ def tell(move: Move, state: Eviction, answer: Answer | None = None) -> tuple[str
     """
     told = _tell(move, state)
     # One that says no more than that it knows of no request has not answered, whatever else it says.
-    if told is None or answer is None or answer.state is AnswerState.IDLE or move.to not in _ANSWERED:
+    is_silent = answer is None or answer.state is AnswerState.IDLE or move.asks_again or move.to not in _ANSWERED
+    if told is None or answer is None or is_silent:
         return told
     return told[0], told[1] + _words(answer)
 
@@ -43,11 +44,14 @@ def _tell(move: Move, state: Eviction) -> tuple[str, str] | None:
     if move.outcome is Outcome.OVERTAKEN and move.to is Phase.TERMINATING:
         return "SoftEvictionOvertaken", "somebody else deleted the pod before its checkpoint was acknowledged"
     by = _time(state.deadline) if state.deadline else "soon"
+    asked = "CheckpointRequested", f"asked to save a checkpoint by {by} (attempt {state.attempt})"
+    if move.asks_again:
+        return asked
     why = _why(state.refused_on, state) if state.refused_on else ""
     notes = {
         Phase.REPRIEVED: ("PreemptionRefused", f"the pod stays until {by}: {why}"),
         Phase.SPARED: ("PreemptionRefused", f"the pod stays, and the mark is taken back: {why}"),
-        Phase.HINTED: ("CheckpointRequested", f"asked to save a checkpoint by {by} (attempt {state.attempt})"),
+        Phase.HINTED: asked,
         Phase.CHECKPOINTING: ("CheckpointAcknowledged", f"the workload is saving; it has until {by}"),
         Phase.EXTENDED: ("CheckpointExtended", f"still saving: the time was extended, once, until {by}"),
         Phase.DEFERRED: ("CheckpointDeferred", f"the workload asked for more time; it has until {by}"),

@@ -35,7 +35,7 @@ class Tally:
             if told is not None and not is_passing:
                 # A scheduler that marks a protected pod again and again is answered each time, and told once.
                 self._announcer.announce(Regarding.pod(pod.metadata), *told, once=move.to is Phase.SPARED)
-            if move.to in counters and not is_passing:
+            if move.to in counters and not (is_passing or move.asks_again):
                 counters[move.to].inc()
             if move.to is Phase.REQUEUED:
                 self._metrics.requeues.labels(pod.metadata.namespace or "", "owner").inc()

@@ -66,7 +66,10 @@ class Answer:
     message: str = ""
 
     def is_about(self, eviction_id: str) -> bool:
-        """True where the answer belongs to this eviction; one that names none does (a plain HTTP handler)."""
+        """True where the answer belongs to this eviction; one that names none may (a plain HTTP handler).
+
+        Whether it does depends on what its author was told last, which whoever called it must know.
+        """
         return self.eviction_id in (None, eviction_id)
 
 

@@ -18,7 +18,8 @@ from .reprieve import Reprieve
 from .settings import PolicySettings
 
 MAX_ATTEMPTS = 3
-"""Hints that may get lost (an operator killed between writing that it hints and hinting) before time just runs."""
+"""Hints that may get lost (an operator killed between writing that it hints and hinting; a container that was started again)
+before time just runs."""
 
 _RELEASABLE = (Phase.SETTLED, Phase.SAVED)
 """There is nothing more to hear of the workload; others may have something to say."""
@@ -44,7 +45,9 @@ class Seen:
     pod_grace_seconds: int = 30
     answer: Answer | None = None
     hint_was_lost: bool = False
-    """The workload was asked after a restart and knows of no such request."""
+    """The workload was asked after a restart of ours, and does not say that it knows of the request."""
+    is_forgotten: bool = False
+    """It was told, and knows of no such request any more (its container was started anew, say), or never said that it does."""
     may_go: bool = True
     """False while others must be saved first (a gang's members); at the ceiling it goes all the same."""
     is_replaced: bool = False
@@ -124,7 +127,7 @@ def decide(eviction: Eviction, seen: Seen, plan: Plan, settings: PolicySettings,
         eviction = _enter(eviction, move, context)
         moves.append(move)
         # An answer is good for one move, as is a lost hint; without this, one "defer" would be counted for ever.
-        context = replace(context, seen=replace(context.seen, answer=None, hint_was_lost=False))
+        context = replace(context, seen=replace(context.seen, answer=None, hint_was_lost=False, is_forgotten=False))
 
 
 def can_wait(decision: Decision, answer: Answer | None) -> bool:
@@ -166,7 +169,11 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
     if phase is Phase.REQUESTED:
         return _observe_request(eviction, context)
     if phase in WAITING:
-        return _observe_answer(eviction, seen) or _observe_deadline(eviction, context.now)
+        return (
+            _observe_answer(eviction, seen)
+            or _observe_loss(eviction, context)
+            or _observe_deadline(eviction, context.now)
+        )
     return None
 
 
@@ -186,8 +193,17 @@ def _observe_answer(eviction: Eviction, seen: Seen) -> Observation | None:
         observation = _ANSWER_OBSERVED.get(seen.answer.state)
         if observation in TABLE[eviction.phase]:
             return observation
-    is_lost = seen.hint_was_lost and eviction.answered_at is None and eviction.attempt < MAX_ATTEMPTS
-    return Observation.HINT_LOST if is_lost else None
+    return None
+
+
+def _observe_loss(eviction: Eviction, context: _Context) -> Observation | None:
+    """Return that it must be asked again, where there is an attempt left; of one that forgot, also some time."""
+    if eviction.attempt >= MAX_ATTEMPTS:
+        return None
+    is_forgotten = context.seen.is_forgotten and not _is_over(eviction, context.now)
+    if eviction.answered_at is None:
+        return Observation.HINT_LOST if context.seen.hint_was_lost or is_forgotten else None
+    return Observation.FORGOTTEN if is_forgotten else None
 
 
 def _observe_deadline(eviction: Eviction, now: datetime) -> Observation | None:
@@ -208,6 +224,8 @@ _ANSWER_OBSERVED: Mapping[AnswerState, Observation] = {
 
 
 def _enter(eviction: Eviction, move: Move, context: _Context) -> Eviction:
+    if move.asks_again:
+        return replace(eviction, attempt=eviction.attempt + 1)
     entered = replace(eviction, phase=move.to, outcome=move.outcome or eviction.outcome)
     return _ON_ENTRY[move.to](entered, context) if move.to in _ON_ENTRY else entered
 
@@ -233,8 +251,11 @@ def _enter_spared(eviction: Eviction, context: _Context) -> Eviction:
 
 
 def _enter_hinted(eviction: Eviction, context: _Context) -> Eviction:
-    prolonged = _prolong(eviction, context.now + timedelta(seconds=context.plan.timeout_seconds), context)
-    return replace(prolonged, hinted_at=eviction.hinted_at or context.now, attempt=eviction.attempt + 1)
+    """Give the whole timeout, also where an operator lost the hint; but nobody gains time by forgetting."""
+    told = replace(eviction, hinted_at=eviction.hinted_at or context.now, attempt=eviction.attempt + 1)
+    if context.seen.is_forgotten and eviction.deadline is not None:
+        return told
+    return _prolong(told, context.now + timedelta(seconds=context.plan.timeout_seconds), context)
 
 
 def _enter_extended(eviction: Eviction, context: _Context) -> Eviction:

@@ -20,6 +20,7 @@ class Observation(Enum):
     CHECKPOINT_WANTED = auto()
     CHECKPOINT_UNWANTED = auto()
     HINT_LOST = auto()
+    FORGOTTEN = auto()
     ANSWERED = auto()
     SAVED = auto()
     DEFERRED = auto()
@@ -40,6 +41,8 @@ class Move(NamedTuple):
 
     to: Phase
     outcome: Outcome | None = None
+    asks_again: bool = False
+    """The workload is asked anew, and nothing else changes: neither the phase nor its deadline."""
 
 
 TERMINAL = (Phase.GONE, Phase.REQUEUED, Phase.CANCELLED, Phase.SPARED, Phase.FINISHED)
@@ -83,11 +86,23 @@ TABLE: Mapping[Phase, Mapping[Observation, Move]] = {
     Phase.CHECKPOINTING: _ALWAYS
     | _ANSWERS
     | {
+        # Back to `hinted`, it could be given more time twice.
+        Observation.FORGOTTEN: Move(Phase.CHECKPOINTING, asks_again=True),
         Observation.DEFERRED: Move(Phase.DEFERRED),
         Observation.DEADLINE_ANSWERED: Move(Phase.EXTENDED),
     },
-    Phase.EXTENDED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.SETTLED, Outcome.TIMED_OUT)},
-    Phase.DEFERRED: _ALWAYS | _ANSWERS | {Observation.DEADLINE_ANSWERED: Move(Phase.SETTLED, Outcome.TIMED_OUT)},
+    Phase.EXTENDED: _ALWAYS
+    | _ANSWERS
+    | {
+        Observation.FORGOTTEN: Move(Phase.EXTENDED, asks_again=True),
+        Observation.DEADLINE_ANSWERED: Move(Phase.SETTLED, Outcome.TIMED_OUT),
+    },
+    Phase.DEFERRED: _ALWAYS
+    | _ANSWERS
+    | {
+        Observation.FORGOTTEN: Move(Phase.DEFERRED, asks_again=True),
+        Observation.DEADLINE_ANSWERED: Move(Phase.SETTLED, Outcome.TIMED_OUT),
+    },
     # Nothing more is to be heard of it; it waits for the rest of its gang. One that goes alone is released as it enters.
     Phase.SETTLED: _ALWAYS | {Observation.RELEASED: Move(Phase.TERMINATING)},
     Phase.SAVED: _ALWAYS

@@ -179,6 +179,7 @@ async def test_what_a_reply_to_a_hint_means(
 
 LOOKS = {
     "its progress": (saying(an_answer(state="STATE_SAVING", id="u-1", progress=0.5)), Heard.ANSWER),
+    "its progress, with whatever it was asked last": (saying(an_answer(state="STATE_SAVING")), Heard.UNNAMED),
     "it knows of no request": (saying(an_answer(state="STATE_IDLE")), Heard.UNKNOWN_THERE),
     "it knows of another request only": (saying(an_answer(state="STATE_SAVED", id="u-0")), Heard.UNKNOWN_THERE),
     "it finds none": (refusing(grpc.StatusCode.NOT_FOUND), Heard.UNKNOWN_THERE),

@@ -83,6 +83,7 @@ async def test_what_a_reply_to_a_hint_means(line: HttpLine, serve: Serve, text: 
 
 GETS = {
     "its progress": ('{"state":"saving","id":"u-1","progress":0.5}', 200, Heard.ANSWER),
+    "its progress, with whatever it was asked last": ('{"state":"saving"}', 200, Heard.UNNAMED),
     "it knows of no request": ('{"state":"idle"}', 200, Heard.UNKNOWN_THERE),
     "it knows of another request only": ('{"state":"saved","id":"u-0"}', 200, Heard.UNKNOWN_THERE),
     "it says ok to everything, so it cannot be asked": ("ok", 200, Heard.UNSUPPORTED),

@@ -136,6 +136,12 @@ STEPS = {
     "not one that is put off to no later moment": (replace(SAVING, deadline=CEILING), Seen(), CEILING, Counts()),
     "one that was put off before": (replace(SAVING, phase=Phase.EXTENDED), Seen(), after(600), Counts()),
     "a deferral": (HINTED, answering(AnswerState.DEFER, defer_seconds=60), after(1), Counts(deferrals=1)),
+    "one that is asked again in its extension": (
+        replace(SAVING, phase=Phase.EXTENDED, answered_at=after(5)),
+        Seen(is_forgotten=True),
+        after(1),
+        Counts(),
+    ),
     "a mark that is taken back": (HINTED, Seen(is_marked=False), after(1), Counts(cancellations=1)),
     "one that is taken back after the deletion": (
         ENDED,

@@ -156,11 +156,33 @@ LEARNED = {
     "one that cannot be asked is not told again": [(Knowledge.UNSURE, Heard.UNSUPPORTED, Knowledge.SILENT)],
     "an inherited hint that nobody knows of was lost": [
         (Knowledge.INHERITED, heard, Knowledge.LOST)
-        for heard in (Heard.UNKNOWN_THERE, Heard.UNSUPPORTED, Heard.NOT_RECEIVED)
+        for heard in (Heard.UNKNOWN_THERE, Heard.UNNAMED, Heard.UNSUPPORTED, Heard.NOT_RECEIVED)
     ],
     "no word about an inherited hint changes nothing": [(Knowledge.INHERITED, Heard.UNSURE, Knowledge.INHERITED)],
     "what answered once is asked, never told": [
-        (Knowledge.HEARD, heard, Knowledge.HEARD) for heard in Heard if heard is not Heard.ANSWER
+        (Knowledge.HEARD, heard, Knowledge.HEARD) for heard in Heard if heard is not Heard.UNKNOWN_THERE
+    ],
+    "until it knows of no request twice in a row": [
+        (Knowledge.HEARD, Heard.UNKNOWN_THERE, Knowledge.DOUBTED),
+        (Knowledge.DOUBTED, Heard.ANSWER, Knowledge.HEARD),
+        (Knowledge.DOUBTED, Heard.UNKNOWN_THERE, Knowledge.FORGOTTEN),
+    ],
+    "or, after it did once, does not say what it answers": [
+        (Knowledge.DOUBTED, Heard.UNNAMED, Knowledge.FORGOTTEN),
+    ],
+    "while it is started it says nothing of either": [
+        (Knowledge.DOUBTED, heard, Knowledge.DOUBTED) for heard in (Heard.NOT_RECEIVED, Heard.UNSURE, Heard.UNSUPPORTED)
+    ],
+    "an answer to nobody knows what makes no hint a heard one, and none of this attempt's again": [
+        (Knowledge.UNSENT, Heard.UNNAMED, Knowledge.UNSENT),
+        (Knowledge.UNSURE, Heard.UNNAMED, Knowledge.UNNAMED),
+        (Knowledge.SILENT, Heard.UNNAMED, Knowledge.SILENT),
+    ],
+    "what is to be told in another attempt is, unless it answers this one": [
+        (known, heard, known)
+        for known in (Knowledge.LOST, Knowledge.FORGOTTEN, Knowledge.UNNAMED)
+        for heard in Heard
+        if heard is not Heard.ANSWER
     ],
 }
 
@@ -169,6 +191,11 @@ LEARNED = {
 def test_what_is_known_of_a_hint(cases: list[tuple[Knowledge, Heard, Knowledge]]) -> None:
     for before, heard, after in cases:
         assert dialogue.learn(before, heard) is after
+
+
+def test_without_another_attempt_only_what_answered_this_one_is_still_asked() -> None:
+    assert dialogue.give_up(Knowledge.FORGOTTEN) is Knowledge.HEARD
+    assert dialogue.give_up(Knowledge.LOST) is dialogue.give_up(Knowledge.UNNAMED) is Knowledge.SILENT
 
 
 def test_an_answered_eviction_is_never_hinted_anew_after_a_restart() -> None:
@@ -320,6 +347,13 @@ def test_what_a_workload_says_for_people_is_told_with_what_came_of_it(said: dict
     move, state = TABLE[Phase.HINTED][Observation.ANSWERED], an_eviction(phase=Phase.CHECKPOINTING, deadline=NOW)
     found = story.tell(move, state, Answer(state=AnswerState.SAVING, **said))
     assert found == ("CheckpointAcknowledged", f"the workload is saving; it has until 12:00:00Z{told}")
+
+
+@pytest.mark.parametrize("phase", [Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED])
+def test_one_that_is_asked_again_is_told_so_in_the_words_of_the_first_time(phase: Phase) -> None:
+    again, state = TABLE[phase][Observation.FORGOTTEN], an_eviction(phase=phase, deadline=NOW, attempt=2)
+    told = story.tell(again, state, Answer(state=AnswerState.SAVING, message="of before"))
+    assert told == ("CheckpointRequested", "asked to save a checkpoint by 12:00:00Z (attempt 2)")
 
 
 def test_one_that_knows_of_no_request_has_said_nothing() -> None:

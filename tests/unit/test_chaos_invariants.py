@@ -357,6 +357,34 @@ def test_one_that_disappears_loses_its_operator_at_the_write_that_says_where_it_
     assert [phase for phase in edges.WAYS if kill.point.performs(actor, call(phase))] == [edge.phase]
 
 
+FORGETFUL = [edge for edge in edges.written_edges() if edge.observation is Observation.FORGOTTEN]
+
+
+@pytest.mark.parametrize("edge", FORGETFUL, ids=str)
+def test_one_that_forgets_does_so_once_as_it_comes_to_its_phase(edge: Edge):
+    actor = actors.actor_of(edge, actors.point_of(edge), "after", "v")
+    actor.has_heard, actor.attempt_heard = "u-1", 1
+    actor.enter(HINTED)
+    assert (actor.has_heard, actor.is_about_to_be_told) == ("u-1", False)
+    there = replace(HINTED, phase=edge.phase)
+    actor.enter(there)
+    assert (actor.has_heard, actor.is_about_to_be_told) == (None, False)
+    again = {keys.EVICTION: eviction.render(replace(there, attempt=2))}
+    call = Call("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": again}})
+    assert actor.kills[0].point.performs(actor, call)
+    actor.enter(replace(there, attempt=2))
+    assert actor.is_about_to_be_told
+    actor.has_heard, actor.attempt_heard = "u-1", 2
+    actor.enter(replace(there, attempt=2))
+    assert (actor.has_heard, actor.is_about_to_be_told) == ("u-1", False)
+
+
+def test_one_that_forgets_has_the_time_to_be_asked_twice():
+    seconds = {edge.phase: edges.seconds_of(edge) for edge in FORGETFUL}
+    longest, brief = edges.LONG, edges.FORGETFUL
+    assert seconds == {Phase.CHECKPOINTING: longest, Phase.EXTENDED: brief, Phase.DEFERRED: longest}
+
+
 def test_what_ends_a_victim_is_tried_where_it_is_evicted_too():
     chosen = edges.ending_edges()
     assert {edge.phase for edge in edges.written_edges()} - {edge.phase for edge in chosen} == {Phase.REPRIEVED}

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from aiohttp import web
 
 from reprieve_policy import eviction, keys
-from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy.eviction import WAITING, Eviction, Phase
 from reprieve_policy.life_table import Observation
 
 from . import edges
@@ -82,6 +82,9 @@ class Actor:
     uid: str = ""
     phase: Phase = Phase.REQUESTED
     has_heard: str | None = None
+    attempt: int = 0
+    """What the operator has written down last."""
+    attempt_heard: int = 0
     marked_at: datetime | None = None
     ended_at: datetime | None = None
     is_over: bool = False
@@ -115,12 +118,20 @@ class Actor:
         is_early = self.waits_for_partner and self.partner is not None and self.partner.phase is Phase.REQUESTED
         return None if is_early else self.says
 
+    @property
+    def is_about_to_be_told(self) -> bool:
+        """True between what is written of an attempt, and the hint."""
+        return self.phase in WAITING and self.attempt > self.attempt_heard and not self.is_over
+
     def enter(self, state: Eviction) -> Act | None:
         """Take in what the operator has written; return what somebody does now."""
-        self.phase = state.phase
+        is_new = state.phase is not self.phase
+        self.phase, self.attempt = state.phase, state.attempt
         if state.phase is not self.scene:
             return None
         self.says = self.event.says or self.says
+        if self.event.forgets and is_new:
+            self.has_heard = None
         if self.partner is not None and self.event.partner_saves:
             self.partner.wind_up()
         return self.event.act
@@ -257,7 +268,7 @@ class Workloads:
         return web.Response(status=503) if actor.answer is None else self._say(actor)
 
     def _hear(self, actor: Actor, document: Json, request: web.BaseRequest) -> web.StreamResponse:
-        actor.has_heard = document["id"]
+        actor.has_heard, actor.attempt_heard = document["id"], document["attempt"]
         self.hints.append(
             Hint(
                 uid=actor.uid,

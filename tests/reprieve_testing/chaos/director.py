@@ -297,9 +297,7 @@ class Director:
         held = {actor.name for actor, _ in self._held}
         is_quiet = len(self._held) >= _ENOUGH or time.monotonic() > self._arrived_at + _QUIET_SECONDS
         return is_quiet and not any(
-            actor.phase is Phase.HINTED and actor.has_heard is None and not actor.is_over
-            for actor in self.actors.values()
-            if actor.name not in held
+            actor.is_about_to_be_told for actor in self.actors.values() if actor.name not in held
         )
 
     async def _left(self, names: set[str]) -> list[str]:

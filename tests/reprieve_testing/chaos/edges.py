@@ -16,6 +16,8 @@ Json = Any
 
 LONG, SHORT, DEFERRAL = 120, 4, 2
 """Seconds that a workload asks for: never used up, used up, and on top."""
+FORGETFUL = 15
+"""Seconds that are used up where it is then asked, twice, how far it is."""
 WALLTIME = 45
 """Seconds from its start to a pod's deadline: it may not be marked at once."""
 
@@ -74,6 +76,9 @@ class Event:
     """Where not, a scheduler marks it."""
     has_hint: bool = True
     after_a_lost_hint: bool = False
+    forgets: bool = False
+    """Its container is started anew: it knows of no request."""
+    least_seconds: int = 0
     partner_saves: bool = False
     is_held: bool = False
     """An eviction asked for it, and a budget holds it until the ceiling."""
@@ -99,6 +104,7 @@ EVENTS: Mapping[Observation, Event] = {
     Observation.CHECKPOINT_WANTED: Event(),
     Observation.CHECKPOINT_UNWANTED: Event(has_hint=False),
     Observation.HINT_LOST: Event(after_a_lost_hint=True),
+    Observation.FORGOTTEN: Event(forgets=True, least_seconds=FORGETFUL),
     Observation.ANSWERED: Event(says=SAVING),
     Observation.SAVED: Event(says=SAVED),
     Observation.DEFERRED: Event(says=DEFER),
@@ -234,5 +240,6 @@ def walltime_of(edge: Edge) -> int | None:
 
 
 def seconds_of(edge: Edge) -> int:
-    """Return the time that the victim asks for: the shorter of what its way and its event need."""
-    return min(WAYS[edge.phase].seconds, EVENTS[edge.observation].seconds or LONG)
+    """Return the time that the victim asks for: the shorter of what its way and its event need, and no less than this can do with."""
+    event = EVENTS[edge.observation]
+    return max(event.least_seconds, min(WAYS[edge.phase].seconds, event.seconds or LONG))

@@ -25,6 +25,7 @@ GONE = Seen(is_gone=True)
 HELD = Seen(is_held=True)
 REPLACED = Seen(is_gone=True, is_replaced=True)
 LOST = Seen(hint_was_lost=True)
+FORGOTTEN = Seen(is_forgotten=True)
 PROTECTED = Seen(reprieve=Reprieve(Ground.NON_PREEMPTIBLE, None))
 ALMOST_COMPLETE = Seen(reprieve=Reprieve(Ground.NEAR_COMPLETION, after(300)))
 
@@ -342,6 +343,57 @@ STORIES = {
     "a workload that has answered has not lost the hint": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (10, LOST)), phases=(HINTED, CHECKPOINTING), deadline=after(600)
     ),
+    "one that has answered and was started anew is told again, and gains no time by that": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVING)),
+        phases=(HINTED, CHECKPOINTING, CHECKPOINTING),
+        deadline=after(600),
+    ),
+    "so it may still save": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVED)),
+        phases=(HINTED, CHECKPOINTING, CHECKPOINTING, Phase.SAVED, TERMINATING),
+        outcome=Outcome.SAVED,
+    ),
+    "in its extension, too, which is no longer for it": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, SAVING), (700, FORGOTTEN), (899, SAVING)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, EXTENDED),
+        deadline=after(900),
+    ),
+    "and while it is deferred, which is done once": Story(
+        seen=(REQUESTED_AND_HINTED, (5, defers(700)), (60, FORGOTTEN), (70, defers(700)), (600, NOTHING)),
+        phases=(HINTED, DEFERRED, DEFERRED, SETTLED, TERMINATING),
+        outcome=Outcome.TIMED_OUT,
+    ),
+    "one that forgets again and again is told three times in all": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), *((10 * turn, FORGOTTEN) for turn in range(1, 9)), (900, NOTHING)),
+        phases=(HINTED, CHECKPOINTING, CHECKPOINTING, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
+        outcome=Outcome.TIMED_OUT,
+    ),
+    "of a lost hint and forgetting, too": Story(
+        seen=(REQUESTED_AND_HINTED, (10, LOST), (20, SAVING), (30, FORGOTTEN), (40, FORGOTTEN)),
+        phases=(HINTED, HINTED, CHECKPOINTING, CHECKPOINTING),
+        deadline=after(610),
+    ),
+    "one that forgets at its deadline is extended first": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, FORGOTTEN), (610, FORGOTTEN)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, EXTENDED),
+        deadline=after(900),
+    ),
+    "and goes at its last, as there is no time to be told": Story(
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (900, FORGOTTEN)),
+        phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
+        outcome=Outcome.TIMED_OUT,
+    ),
+    "one that never said that it heard this request is told again, and gains no time by that": Story(
+        seen=(REQUESTED_AND_HINTED, (400, FORGOTTEN)), phases=(HINTED, HINTED), deadline=after(600)
+    ),
+    "nor at its deadline": Story(
+        seen=(REQUESTED_AND_HINTED, (600, FORGOTTEN)),
+        phases=(HINTED, SETTLED, TERMINATING),
+        outcome=Outcome.UNRESPONSIVE,
+    ),
+    "what is seen of the last eviction's workload takes nothing from the first notice of this": Story(
+        seen=((0, FORGOTTEN),), phases=(HINTED,), deadline=after(600)
+    ),
     "an idle workload is not one that answers": Story(
         seen=(REQUESTED_AND_HINTED, (5, IDLE), (600, IDLE)),
         phases=(HINTED, SETTLED, TERMINATING),
@@ -617,6 +669,21 @@ def test_one_that_goes_because_of_another_says_who_asked_and_counts_its_own_noti
     )
 
 
+def test_asking_again_changes_the_attempt_and_nothing_else() -> None:
+    for seen in (SAVING, defers(700)):
+        told = life.decide(an_eviction().hinted(deadline=after(600)).build(), seen, AUTO, SETTINGS, after(5)).eviction
+        decision = life.decide(told, FORGOTTEN, AUTO, SETTINGS, after(60))
+        assert decision.eviction == replace(told, attempt=told.attempt + 1)
+        assert [move.asks_again for move in decision.moves] == [True]
+
+
+def test_only_who_is_asked_again_stays_where_it_is_and_as_it_is() -> None:
+    for phase, moves in TABLE.items():
+        for observation, move in moves.items():
+            assert move.asks_again is (observation is Observation.FORGOTTEN)
+            assert not move.asks_again or (move.to, move.outcome) == (phase, None)
+
+
 BEFORE_DELETE = (REQUESTED, *TIMED)
 
 LEADS_ON = {
@@ -627,6 +694,7 @@ LEADS_ON = {
     Observation.CHECKPOINT_WANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.CHECKPOINT_UNWANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.HINT_LOST: ((Phase.HINTED,), "whoever has answered has heard"),
+    Observation.FORGOTTEN: ((CHECKPOINTING, EXTENDED, DEFERRED), "one that has not answered has lost the hint"),
     Observation.ANSWERED: ((Phase.HINTED,), "hearing it again changes nothing"),
     Observation.SAVED: (WAITING, "before, nobody has asked; afterwards, it is settled"),
     Observation.CANNOT: (WAITING, "before, nobody has asked; afterwards, it is settled"),

@@ -82,6 +82,7 @@ def seen_by(chance: Random) -> Seen:
         pod_grace_seconds=chance.choice([0, 1, 30, 10**6]),
         answer=an_answer(chance) if chance.random() < 0.5 else None,
         hint_was_lost=chance.random() < 0.3,
+        is_forgotten=chance.random() < 0.2,
         may_go=chance.random() < 0.5,
         is_node_lost=chance.random() < 0.2,
         is_held=chance.random() < 0.5,
@@ -208,9 +209,23 @@ def test_what_is_over_stays_as_it_is() -> None:
 
 def test_a_victim_is_told_three_times_at_most_and_given_more_time_once() -> None:
     for turns in LIVES:
-        moves = [move.to for turn in turns for move in turn.decision.moves]
-        assert moves.count(Phase.HINTED) <= life.MAX_ATTEMPTS
-        assert moves.count(Phase.EXTENDED) + moves.count(Phase.DEFERRED) <= 1
+        moves = [move for turn in turns for move in turn.decision.moves]
+        told = [move for move in moves if move.to is Phase.HINTED or move.asks_again]
+        given = [move for move in moves if move.to in (Phase.EXTENDED, Phase.DEFERRED) and not move.asks_again]
+        assert len(told) == max(turn.decision.eviction.attempt for turn in turns) <= life.MAX_ATTEMPTS
+        assert len(given) <= 1
+
+
+def test_nobody_gains_time_by_forgetting() -> None:
+    is_tried = False
+    for victim, before, seen, now, _ in TURNS:
+        plain = replace(seen, answer=None, hint_was_lost=False, is_forgotten=False)
+        forgets, remembers = (
+            victim.decide(before, replace(plain, is_forgotten=is_so), now).eviction for is_so in (True, False)
+        )
+        assert forgets.deadline == remembers.deadline
+        is_tried |= forgets != remembers
+    assert is_tried
 
 
 def test_nobody_is_reprieved_twice_and_only_a_scheduler_is_refused() -> None:
@@ -225,7 +240,7 @@ def test_deciding_again_changes_nothing() -> None:
     """Each loss of a hint is one more attempt, and an answer from before the hint is good for nothing."""
     for victim, before, seen, now, decision in TURNS:
         is_told = before.phase not in (Phase.REQUESTED, Phase.REPRIEVED)
-        same = replace(seen, hint_was_lost=False, answer=seen.answer if is_told else None)
+        same = replace(seen, hint_was_lost=False, is_forgotten=False, answer=seen.answer if is_told else None)
         assert victim.decide(decision.eviction, same, now).moves == ()
 
 
