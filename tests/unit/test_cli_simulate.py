@@ -161,6 +161,33 @@ def test_who_is_asked_for(documents: list[Json], gang: str | None, rest: int, tm
     assert (told["gang"], told["restOfGang"], told["priority"]) == (gang, rest, 10000)
 
 
+def dump(*more: Any) -> Json:
+    """Return the docs' cluster with some more in it."""
+    return {"kind": "List", "apiVersion": "v1", "items": [*cluster()["items"], *more]}
+
+
+def test_of_what_overlapping_dumps_have_twice_the_last_counts(tmp_path: Path) -> None:
+    urgent, whole = DOCS / "urgent.yaml", DOCS / "cluster.yaml"
+    pods = [item for item in cluster()["items"] if item["kind"] == "Pod"]
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "research"},
+        "spec": {"selector": {"matchExpressions": [{"key": "reprieve.dev/preemption-class", "operator": "Exists"}]}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    once, again = write(tmp_path, "once.json", budget, *pods), write(tmp_path, "again.json", *pods, budget)
+    assert run(urgent, whole, once, again) == run(urgent, whole, once)
+    assert run(urgent, whole, whole) == run(urgent, whole)
+    for pod in pods:
+        del pod["metadata"]["uid"]
+    unnamed = write(tmp_path, "unnamed.json", *pods)
+    assert run(urgent, whole, unnamed).best == ("gpu-1", {"sweep-1"})
+    later = [{**pod, "status": {"phase": "Succeeded"}} for pod in pods if pod["metadata"]["name"] == "sweep-0"]
+    done = run(urgent, whole, write(tmp_path, "later.json", *later))
+    assert done.document["nodes"]["gpu-1"] == "has-room"
+
+
 PLACED = preemptor(status={"phase": "Running"})
 PLACED["spec"] = {**PLACED["spec"], "nodeName": "gpu-1"}
 UNKNOWN_CLASS = preemptor(spec={"priorityClassName": "nobody's"})
