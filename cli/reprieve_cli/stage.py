@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from reprieve_policy import native_group, quota
 from reprieve_policy.choosing import reading
@@ -10,7 +11,7 @@ from reprieve_policy.choosing.objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.choosing.scene import Budget, Preemptor, Scene, Tenant
 from reprieve_policy.facts import Facts
 from reprieve_policy.native_group import NativeGroup
-from reprieve_policy.objects import ObjectMeta, Resource, Spec, controller_of
+from reprieve_policy.objects import ObjectMeta, Resource, Spec, controller_of, labels_of
 from reprieve_policy.quota import Quotas
 from reprieve_policy.walltime import Job, Walltime
 
@@ -18,6 +19,17 @@ from .known import Known
 
 _Name = tuple[str, str]
 """Namespace and name."""
+
+_REPLICAS_HASH = "pod-template-hash"
+"""A label of a ReplicaSet that a Deployment made, and the end of its name."""
+
+
+class Maker(NamedTuple):
+    """A workload that makes pods."""
+
+    namespace: str
+    kind: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +54,8 @@ class Stage:
         self._tenants: dict[_Name, Tenant] = {}
         self._waiting: dict[_Name, Preemptor] = {}
         """Pods that have no room."""
+        self._makers: dict[_Name, Maker] = {}
+        """Of pods that have one."""
 
     def take_policy(self, resource: Resource) -> None:
         """Take a Namespace, a PriorityClass, or the ConfigMap with the policy."""
@@ -77,12 +91,16 @@ class Stage:
         name = _name(pod.metadata)
         self._tenants.pop(name, None)
         self._waiting.pop(name, None)
+        self._makers.pop(name, None)
         if not pod.metadata.uid:
             pod = replace(pod, metadata=replace(pod.metadata, uid="/".join(name)))
         if pod.has_room:
             self._tenants[name] = self.tenant_of(pod)
         elif pod.wants_room:
             self._waiting[name] = self.preemptor_of(pod)
+        maker = _maker_of(pod.metadata)
+        if maker is not None:
+            self._makers[name] = maker
 
     def tenant_of(self, pod: Pod) -> Tenant:
         """Return a pod that has room, as it may be a victim."""
@@ -94,6 +112,18 @@ class Stage:
     def preemptor_of(self, pod: Pod) -> Preemptor:
         """Return a pod that wants room, without its gang."""
         return reading.preemptor_of(pod, self._facts_of(pod), native=self._native_of(pod))
+
+    def waiting_as(self, metadata: ObjectMeta) -> Preemptor | None:
+        """Return the pod of that name, where it waits."""
+        return self._waiting.get(_name(metadata))
+
+    def take_away(self, maker: Maker) -> tuple[int, Sequence[Preemptor]]:
+        """Return how many of a workload's pods have room and stay, and those that wait, which wait no more as they are."""
+        names = [name for name, its in self._makers.items() if its == maker]
+        staying = sum(name in self._tenants and not self._tenants[name].is_going for name in names)
+        waiting = [self._waiting.pop(name) for name in names if name in self._waiting]
+        # One that is to have room already asks for none.
+        return staying, sorted(waiting, key=lambda found: (found.nominated_node is not None, found.name))
 
     def with_gang(self, preemptor: Preemptor, mates: Sequence[Preemptor]) -> Preemptor:
         """Return the preemptor with the rest of its gang: `mates`, and those that wait in the cluster."""
@@ -122,6 +152,16 @@ class Stage:
     def _native_of(self, pod: Pod) -> NativeGroup | None:
         group = pod.spec.schedulingGroup
         return None if group is None else self._natives.get((pod.metadata.namespace or "", group.podGroupName or ""))
+
+
+def _maker_of(metadata: ObjectMeta) -> Maker | None:
+    owner = controller_of(metadata)
+    if owner is None:
+        return None
+    replicas = labels_of(metadata).get(_REPLICAS_HASH)
+    if owner.kind == "ReplicaSet" and replicas:
+        return Maker(metadata.namespace or "", "Deployment", owner.name.removesuffix(f"-{replicas}"))
+    return Maker(metadata.namespace or "", owner.kind, owner.name)
 
 
 def _name(metadata: ObjectMeta) -> _Name:

@@ -188,6 +188,57 @@ def test_of_what_overlapping_dumps_have_twice_the_last_counts(tmp_path: Path) ->
     assert done.document["nodes"]["gpu-1"] == "has-room"
 
 
+def made(name: str, kind: str = "Job", owner: str = "w", node: str = "", nominated: str = "", **metadata: Any) -> Json:
+    """Return a pod that a workload has in the cluster: with room, or nominated, or waiting."""
+    found = preemptor(status={"phase": "Running"} if node else {"phase": "Pending", "nominatedNodeName": nominated})
+    reference = {"apiVersion": "v1", "kind": kind, "name": owner, "uid": "its", "controller": True}
+    labels = {**found["metadata"]["labels"], **metadata.pop("labels", {})}
+    if kind == "Job":
+        labels["batch.kubernetes.io/job-name"] = owner
+    named = {"name": name, "uid": f"{name}-uid", "labels": labels, "ownerReferences": [reference]}
+    found["metadata"] = {**found["metadata"], **named, **metadata}
+    found["spec"] = {**found["spec"], **({"nodeName": node} if node else {})}
+    return found
+
+
+def three(kind: str, **labels: str) -> Json:
+    group, field = ("batch", "parallelism") if kind == "Job" else ("apps", "replicas")
+    return workload(kind, group, {field: 3}, **labels)
+
+
+def replica(name: str, **labels: str) -> Json:
+    return made(name, "ReplicaSet", "w-5d8", labels={**labels, "pod-template-hash": "5d8"})
+
+
+THERE = {
+    "nobody": ([three("Job")], [], "w-0", 2),
+    "all wait": ([three("Job")], [made("w-x"), made("w-y"), made("w-z")], "w-x", 2),
+    "more wait than it asks for": ([three("Job")], [made(f"w-{number}") for number in "stuvwxyz"], "w-s", 2),
+    "one has room": ([three("Job")], [made("w-x", node="gpu-9"), made("w-y"), made("w-z")], "w-y", 1),
+    "one had to go, and is not replaced yet": (
+        [three("Job")],
+        [made("w-x", node="gpu-9", deletionTimestamp="2026-11-21T12:00:10Z"), made("w-y"), made("w-z")],
+        "w-y",
+        2,
+    ),
+    "one is to have room": ([three("Job")], [made("w-x", nominated="gpu-1"), made("w-y"), made("w-z")], "w-y", 1),
+    "another's wait": ([three("Job")], [made("v-x", owner="v")], "w-0", 2),
+    "another's of its gang wait": ([three("Job", **GANG)], [made("v-x", owner="v", labels=GANG)], "w-0", 3),
+    "a Deployment's wait": ([three("Deployment", **GANG)], [replica("w-5d8-x", **GANG)], "w-5d8-x", 2),
+    "a Deployment's that is no gang": ([three("Deployment")], [replica("w-5d8-x")], "w-0", 0),
+    "pods of these names wait": ([mate("a", **GANG), mate("b", **GANG)], [mate("a", **GANG), mate("c", **GANG)], "a", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "there", "name", "rest"), THERE.values(), ids=THERE)
+def test_who_is_in_the_cluster_already_is_not_counted_twice(
+    asked: list[Json], there: list[Json], name: str, rest: int, tmp_path: Path
+) -> None:
+    done = run(write(tmp_path, "p.json", *asked), DOCS / "cluster.yaml", write(tmp_path, "c.json", dump(*there)))
+    told = done.document["preemptor"]
+    assert (told["name"], told["restOfGang"]) == (name, rest)
+
+
 PLACED = preemptor(status={"phase": "Running"})
 PLACED["spec"] = {**PLACED["spec"], "nodeName": "gpu-1"}
 UNKNOWN_CLASS = preemptor(spec={"priorityClassName": "nobody's"})
@@ -204,6 +255,7 @@ REFUSED = {
     "a Job that is paused": ([workload("Job", "batch", {"parallelism": 0})], "Job research/w: makes 0 pods at once: must be between 1 and 5000"),
     "more pods than a gang may have": ([workload("Job", "batch", {"parallelism": 10**9})], "makes 1000000000 pods at once"),
     "a PriorityClass that is not there": ([UNKNOWN_CLASS], 'pod research/urgent: spec.priorityClassName: Not found: "nobody\'s"'),
+    "a Job whose pods have room": ([three("Job")], "Job research/w: all its pods have room already: it preempts nobody"),
     "a priority that is none": ([preemptor(spec={"priority": "high"})], "Pod research/urgent: Expected `int | null`, got `str` - at `$.spec.priority`"),
     "no object": ([["a"]], "no Kubernetes object: needs apiVersion and kind"),
 }  # fmt: skip
@@ -211,7 +263,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("documents", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_is_no_preemptor_is_refused_in_one_sentence(documents: list[Any], told: str, tmp_path: Path) -> None:
-    done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml")
+    there = write(tmp_path, "c.json", *(made(f"w-{number}", node="gpu-9") for number in range(3)))
+    done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml", there)
     assert (done.status, done.output) == (2, "")
     assert done.told.startswith("reprieve: ")
     assert told in done.told
