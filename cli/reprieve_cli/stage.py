@@ -10,8 +10,9 @@ from reprieve_policy.choosing import reading
 from reprieve_policy.choosing.objects import Node, Pod, PodDisruptionBudget
 from reprieve_policy.choosing.scene import Budget, Preemptor, Scene, Tenant
 from reprieve_policy.facts import Facts
+from reprieve_policy.keys import QUOTA_NAME
 from reprieve_policy.native_group import NativeGroup
-from reprieve_policy.objects import ObjectMeta, Resource, Spec, controller_of, labels_of
+from reprieve_policy.objects import ObjectMeta, Resource, Spec, controller_of, group_name_of, labels_of
 from reprieve_policy.quota import Quotas
 from reprieve_policy.walltime import Job, Walltime
 
@@ -45,6 +46,8 @@ class Stage:
     def __init__(self, known: Known, now: datetime) -> None:
         self.known = known
         self.now = now
+        self.unknown: dict[str, str] = {}
+        """By kind, the first object that a pod names, and that was not taken."""
         self._quotas = Quotas()
         self._facts: dict[str, Facts] = {}
         self._natives: dict[_Name, NativeGroup] = {}
@@ -147,11 +150,20 @@ class Stage:
         namespace = pod.metadata.namespace or ""
         if namespace not in self._facts:
             self._facts[namespace] = self.known.facts_in(namespace, self._quotas)
-        return self._facts[namespace]
+        facts, wanted = self._facts[namespace], pod.view.labels.get(QUOTA_NAME)
+        found = facts.quotas.find(pod.view.labels, namespace) if wanted else None
+        if wanted and (found is None or found.name != wanted):
+            self.unknown.setdefault("ElasticQuota", wanted)
+        return facts
 
     def _native_of(self, pod: Pod) -> NativeGroup | None:
-        group = pod.spec.schedulingGroup
-        return None if group is None else self._natives.get((pod.metadata.namespace or "", group.podGroupName or ""))
+        group = group_name_of(pod.spec.schedulingGroup)
+        if not group:
+            return None
+        namespace = pod.metadata.namespace or ""
+        if (namespace, group) not in self._natives:
+            self.unknown.setdefault("PodGroup", f"{namespace}/{group}")
+        return self._natives.get((namespace, group))
 
 
 def _maker_of(metadata: ObjectMeta) -> Maker | None:

@@ -310,6 +310,28 @@ def test_what_a_dump_lacks_is_said(tmp_path: Path) -> None:
     assert [line.split(" in ")[0] for line in done.told.splitlines()] == ["no Namespace", "no PriorityClass"]
 
 
+def test_what_pods_name_and_a_dump_lacks_is_said_once_of_each_kind(tmp_path: Path) -> None:
+    def told(asked: Json, *more: Json) -> list[str]:
+        lines = run(write(tmp_path, "p.json", asked), write(tmp_path, "c.json", dump(*more))).told.splitlines()
+        return [line.replace(f"{tmp_path}/", "") for line in lines]
+
+    def naming(name: str, group: str, quota: str) -> Json:
+        found = made(name, node="gpu-1", labels={"quota.scheduling.koordinator.sh/name": quota})
+        return {**found, "spec": {**found["spec"], "schedulingGroup": {"podGroupName": group}}}
+
+    metadata = {"name": "g", "namespace": "research"}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata}
+    quota = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": metadata}
+    no_quota = "no ElasticQuota like q in c.json: pods that name one are judged without it"
+    no_group = "no PodGroup like research/h in c.json: pods that name one go one by one, by their own priority"
+    known, unknown = naming("a", "g", "g"), [naming("b", "h", "q"), naming("c", "i", "r")]
+    assert told(preemptor()) == []
+    assert told(preemptor(), known, group, quota) == []
+    assert told(preemptor(), known, *unknown, group, quota) == [no_quota, no_group]
+    of_group = preemptor(spec={**preemptor()["spec"], "schedulingGroup": {"podGroupName": "h"}})
+    assert told(of_group, group) == [no_group]
+
+
 def test_yaml_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_BYTES", 1024)
     done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml")
