@@ -12,6 +12,7 @@ import msgspec
 
 from . import documents, sources
 from .cast import BY_KIND, ROLES, Role
+from .finding import printable
 from .progress import Counter
 from .sources import Text
 from .stage import Stage
@@ -33,6 +34,12 @@ _WANTED = (
     Missing("Namespace", "every namespace counts as one that says nothing"),
     Missing("PriorityClass", "nobody tolerates anybody, and a preemptor's priority must stand in its pod"),
 )
+
+_NAMED = {
+    "ElasticQuota": "pods that name one are judged without it",
+    "PodGroup": "pods that name one go one by one, by their own priority",
+}
+"""Kinds that few clusters have: they are missing where a pod names one that is not there."""
 
 
 class _Typed(msgspec.Struct):
@@ -71,6 +78,11 @@ def read(files: Iterable[str], stage: Stage, tell: Callable[[str], None]) -> lis
                 _take(item, role, stage, tell)
                 counter.count()
     return missing
+
+
+def unknown(stage: Stage) -> list[Missing]:
+    """Return what pods name and the files have not, once of each kind; asked when the preemptor is known too."""
+    return [Missing(f"{kind} like {printable(name)}", _NAMED[kind]) for kind, name in sorted(stage.unknown.items())]
 
 
 def _drained(items: list[_Item]) -> Iterator[_Item]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ from reprieve_policy.objects import Resource
 
 from . import documents, sources
 from .finding import printable
-from .stage import PodGroup, Stage
+from .stage import Maker, PodGroup, Stage
 from .subjects import without_nulls
 from .unreadable import Unreadable
 
@@ -23,10 +24,18 @@ T = TypeVar("T")
 _MAX_PODS = disruption.MAX_MEMBERS
 
 
+class Asked(NamedTuple):
+    """A pod that wants room."""
+
+    pod: Pod
+    maker: Maker | None
+    """The workload that would make it; `None`: it is in the file itself."""
+
+
 class Request(NamedTuple):
     """What a file asks room for."""
 
-    pods: Sequence[Pod]
+    pods: Sequence[Asked]
     groups: Sequence[PodGroup]
     """Native groups that stand beside them."""
     origins: Sequence[str]
@@ -35,7 +44,7 @@ class Request(NamedTuple):
 
 def read(file: str, namespace: str) -> Request:
     """Return the pods of a file, in `namespace` where they name none; raises `Unreadable`."""
-    pods: list[Pod] = []
+    pods: list[Asked] = []
     groups: list[PodGroup] = []
     origins: list[str] = []
     others: list[str] = []
@@ -52,7 +61,8 @@ def read(file: str, namespace: str) -> Request:
         elif row.template is None:
             others.append(name)
         else:
-            pods += _pods_of(document, row.template, name)
+            maker = Maker(metadata["namespace"], row.kind, metadata.get("name", "")) if row.template else None
+            pods += (Asked(pod, maker) for pod in _pods_of(document, row.template, name))
             origins.append(name)
     if not pods:
         made = f"{others[0]} makes no pods: " if others else ""
@@ -64,7 +74,7 @@ def place(request: Request, stage: Stage) -> Preemptor:
     """Return the preemptor that a request is about: its first pod, with its gang; raises `Unreadable`."""
     for group in request.groups:
         stage.take_group(group)
-    found = [_place(pod, index, stage) for index, pod in enumerate(request.pods)]
+    found = [_place(asked, index, stage) for index, asked in enumerate(request.pods)]
     gangs = {each.group for each in found}
     if len(found) > 1 and len(gangs) == 1 and None in gangs and len(request.origins) == 1:
         # A Deployment's pods, say: each preempts for itself, and all alike.
@@ -73,7 +83,29 @@ def place(request: Request, stage: Stage) -> Preemptor:
         raise Unreadable(
             f"{len(found)} preemptors, {request.origins[0]} the first: must be one pod, or the pods of one gang"
         )
+    if None not in gangs:
+        found = _as_they_are(request.pods, found, stage)
+    if not found:
+        raise Unreadable(f"{request.origins[0]}: all its pods have room already: it preempts nobody")
     return stage.with_gang(found[0], found[1:])
+
+
+def _as_they_are(pods: Sequence[Asked], found: Sequence[Preemptor], stage: Stage) -> list[Preemptor]:
+    """Return a gang's pods as their workloads have them in the cluster: those with room ask for none, and who waits is asked about.
+
+    Without this, a gang that is there already would need room twice.
+    """
+    places: dict[Maker, Iterator[Preemptor | None]] = {}
+    standing = []
+    for (_, maker), preemptor in zip(pods, found, strict=True):
+        if maker is not None and maker not in places:
+            staying, waiting = stage.take_away(maker)
+            places[maker] = chain(repeat(None, staying), waiting)
+        known = preemptor if maker is None else next(places[maker], preemptor)
+        if known is not None:
+            guest = replace(preemptor.guest, uid=known.guest.uid)
+            standing.append(replace(preemptor, guest=guest, name=known.name, nominated_node=known.nominated_node))
+    return standing
 
 
 def _makers() -> Iterator[str]:
@@ -129,12 +161,14 @@ def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _place(pod: Pod, index: int, stage: Stage) -> Preemptor:
+def _place(asked: Asked, index: int, stage: Stage) -> Preemptor:
+    pod = asked.pod
     name = printable(f"pod {pod.metadata.namespace}/{pod.metadata.name}")
     if not pod.wants_room:
         raise Unreadable(f"{name}: has room already, or has ended: it preempts nobody")
     wanted = pod.spec.priorityClassName
     if wanted and pod.spec.priority is None and wanted not in stage.known.priority_classes:
         raise Unreadable(f'{name}: spec.priorityClassName: Not found: "{printable(wanted)}"')
-    uid = pod.metadata.uid or f"simulated-{index}"
+    known = stage.waiting_as(pod.metadata) if asked.maker is None else None
+    uid = pod.metadata.uid or (f"simulated-{index}" if known is None else known.guest.uid)
     return stage.preemptor_of(replace(pod, metadata=replace(pod.metadata, uid=uid)))

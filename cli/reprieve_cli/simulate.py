@@ -1,7 +1,7 @@
 """`reprieve simulate`: whom a pod, or a gang, would preempt; decided by the functions that the scheduler's extender asks."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -104,9 +104,8 @@ def command(
 def _simulate_dump(order: Order, files: Sequence[str], now: datetime, namespace: str) -> int:
     stage, unread = Stage(Known(), now), _Unread()
     request = _read(order.file, namespace)
-    for missing in dump.read(files, stage, unread.tell):
-        click.echo(f"no {missing.kind} in {', '.join(files)}: {missing.consequence}", err=True)
-    return _finish(stage, request, order, unread)
+    _tell_missing(dump.read(files, stage, unread.tell), files)
+    return _finish(stage, request, order, unread, files)
 
 
 async def _simulate_cluster(api: Api, *, request: Request, order: Order, now: datetime) -> int:
@@ -118,6 +117,11 @@ async def _simulate_cluster(api: Api, *, request: Request, order: Order, now: da
             if role.path:
                 await reader.take_all(role.path, role.decode_as, _taking(role, stage, counter))
     return _finish(stage, request, order, unread)
+
+
+def _tell_missing(found: Iterable[dump.Missing], files: Sequence[str]) -> None:
+    for missing in found:
+        click.echo(f"no {missing.kind} in {', '.join(files)}: {missing.consequence}", err=True)
 
 
 def _taking(role: Role, stage: Stage, counter: Counter) -> Callable[[Any], None]:
@@ -135,7 +139,7 @@ def _read(file: str, namespace: str) -> Request:
         fail(f"{file}: {printable(error.reason)}")
 
 
-def _finish(stage: Stage, request: Request, order: Order, unread: _Unread) -> int:
+def _finish(stage: Stage, request: Request, order: Order, unread: _Unread, files: Sequence[str] = ()) -> int:
     scene = stage.build()
     if not scene.rooms:
         fail("no nodes: there is nothing to choose from")
@@ -147,6 +151,8 @@ def _finish(stage: Stage, request: Request, order: Order, unread: _Unread) -> in
         guest = preemptor.place(request, stage)
     except Unreadable as error:
         fail(f"{order.file}: {printable(error.reason)}")
+    if files:
+        _tell_missing(dump.unknown(stage), files)
     decision = choosing.decide(guest, scene, nodes)
     found = Simulation(preemptor=guest, scene=scene, nodes=nodes, decision=decision)
     if order.is_json:

@@ -1,17 +1,18 @@
 """A cluster as victims are chosen in it: objects are taken in, from wherever they come, and a scene comes out. No I/O."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from reprieve_policy import native_group, quota
 from reprieve_policy.choosing import reading
 from reprieve_policy.choosing.objects import Node, Pod, PodDisruptionBudget
-from reprieve_policy.choosing.scene import Budget, Group, GroupKey, Guest, Preemptor, Scene, Tenant
+from reprieve_policy.choosing.scene import Budget, Preemptor, Scene, Tenant
 from reprieve_policy.facts import Facts
+from reprieve_policy.keys import QUOTA_NAME
 from reprieve_policy.native_group import NativeGroup
-from reprieve_policy.objects import ObjectMeta, Resource, Spec, controller_of
+from reprieve_policy.objects import ObjectMeta, Resource, Spec, controller_of, group_name_of, labels_of
 from reprieve_policy.quota import Quotas
 from reprieve_policy.walltime import Job, Walltime
 
@@ -19,6 +20,17 @@ from .known import Known
 
 _Name = tuple[str, str]
 """Namespace and name."""
+
+_REPLICAS_HASH = "pod-template-hash"
+"""A label of a ReplicaSet that a Deployment made, and the end of its name."""
+
+
+class Maker(NamedTuple):
+    """A workload that makes pods."""
+
+    namespace: str
+    kind: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +46,19 @@ class Stage:
     def __init__(self, known: Known, now: datetime) -> None:
         self.known = known
         self.now = now
-        self.waiting: list[Preemptor] = []
-        """Pods that have no room."""
+        self.unknown: dict[str, str] = {}
+        """By kind, the first object that a pod names, and that was not taken."""
         self._quotas = Quotas()
         self._facts: dict[str, Facts] = {}
         self._natives: dict[_Name, NativeGroup] = {}
         self._jobs: dict[_Name, Walltime] = {}
         self._nodes: dict[str, Node] = {}
-        self._budgets: dict[str, list[Budget]] = defaultdict(list)
-        self._tenants: list[Tenant] = []
-        self._nominees: dict[str, list[Guest]] = defaultdict(list)
+        self._budgets: dict[_Name, Budget] = {}
+        self._tenants: dict[_Name, Tenant] = {}
+        self._waiting: dict[_Name, Preemptor] = {}
+        """Pods that have no room."""
+        self._makers: dict[_Name, Maker] = {}
+        """Of pods that have one."""
 
     def take_policy(self, resource: Resource) -> None:
         """Take a Namespace, a PriorityClass, or the ConfigMap with the policy."""
@@ -69,17 +84,26 @@ class Stage:
 
     def take_budget(self, found: PodDisruptionBudget) -> None:
         """Take a PodDisruptionBudget."""
-        self._budgets[found.metadata.namespace or ""].append(reading.budget_of(found))
+        self._budgets[_name(found.metadata)] = reading.budget_of(found)
 
     def take_pod(self, pod: Pod) -> None:
-        """Take a pod that has room, or waits for it; one that has ended is nobody's business."""
+        """Take a pod that has room, or waits for it; one that has ended is nobody's business.
+
+        Of two with one name the last is what became of it: dumps may overlap.
+        """
+        name = _name(pod.metadata)
+        self._tenants.pop(name, None)
+        self._waiting.pop(name, None)
+        self._makers.pop(name, None)
+        if not pod.metadata.uid:
+            pod = replace(pod, metadata=replace(pod.metadata, uid="/".join(name)))
         if pod.has_room:
-            self._tenants.append(self.tenant_of(pod))
+            self._tenants[name] = self.tenant_of(pod)
         elif pod.wants_room:
-            found = self.preemptor_of(pod)
-            self.waiting.append(found)
-            if found.nominated_node is not None:
-                self._nominees[found.nominated_node].append(found.guest)
+            self._waiting[name] = self.preemptor_of(pod)
+        maker = _maker_of(pod.metadata)
+        if maker is not None:
+            self._makers[name] = maker
 
     def tenant_of(self, pod: Pod) -> Tenant:
         """Return a pod that has room, as it may be a victim."""
@@ -92,34 +116,64 @@ class Stage:
         """Return a pod that wants room, without its gang."""
         return reading.preemptor_of(pod, self._facts_of(pod), native=self._native_of(pod))
 
+    def waiting_as(self, metadata: ObjectMeta) -> Preemptor | None:
+        """Return the pod of that name, where it waits."""
+        return self._waiting.get(_name(metadata))
+
+    def take_away(self, maker: Maker) -> tuple[int, Sequence[Preemptor]]:
+        """Return how many of a workload's pods have room and stay, and those that wait, which wait no more as they are."""
+        names = [name for name, its in self._makers.items() if its == maker]
+        staying = sum(name in self._tenants and not self._tenants[name].is_going for name in names)
+        waiting = [self._waiting.pop(name) for name in names if name in self._waiting]
+        # One that is to have room already asks for none.
+        return staying, sorted(waiting, key=lambda found: (found.nominated_node is not None, found.name))
+
     def with_gang(self, preemptor: Preemptor, mates: Sequence[Preemptor]) -> Preemptor:
         """Return the preemptor with the rest of its gang: `mates`, and those that wait in the cluster."""
         named = {mate.guest.uid for mate in mates}
-        waiting = [*mates, *(found for found in self.waiting if found.guest.uid not in named)]
-        placed = [tenant for tenant in self._tenants if tenant.group == preemptor.group]
+        waiting = [*mates, *(found for found in self._waiting.values() if found.guest.uid not in named)]
+        placed = [tenant for tenant in self._tenants.values() if tenant.group == preemptor.group]
         return reading.with_gang(preemptor, waiting, placed)
 
     def build(self) -> Scene:
         """Return the scene."""
-        by_node: dict[str, list[Tenant]] = defaultdict(list)
-        for tenant in self._tenants:
-            by_node[tenant.node].append(tenant)
-        rooms = {
-            name: reading.room_of(node, by_node.get(name, ()), self._nominees.get(name, ()))
-            for name, node in self._nodes.items()
-        }
-        groups: Mapping[GroupKey, Group] = reading.groups_of(self._tenants)
-        return Scene(now=self.now, rooms=rooms, budgets=self._budgets, groups=groups, settings=self.known.settings)
+        return reading.scene_of(
+            self._nodes.values(),
+            self._tenants.values(),
+            self._waiting.values(),
+            self._budgets.values(),
+            self.known.settings,
+            self.now,
+        )
 
     def _facts_of(self, pod: Pod) -> Facts:
         namespace = pod.metadata.namespace or ""
         if namespace not in self._facts:
             self._facts[namespace] = self.known.facts_in(namespace, self._quotas)
-        return self._facts[namespace]
+        facts, wanted = self._facts[namespace], pod.view.labels.get(QUOTA_NAME)
+        found = facts.quotas.find(pod.view.labels, namespace) if wanted else None
+        if wanted and (found is None or found.name != wanted):
+            self.unknown.setdefault("ElasticQuota", wanted)
+        return facts
 
     def _native_of(self, pod: Pod) -> NativeGroup | None:
-        group = pod.spec.schedulingGroup
-        return None if group is None else self._natives.get((pod.metadata.namespace or "", group.podGroupName or ""))
+        group = group_name_of(pod.spec.schedulingGroup)
+        if not group:
+            return None
+        namespace = pod.metadata.namespace or ""
+        if (namespace, group) not in self._natives:
+            self.unknown.setdefault("PodGroup", f"{namespace}/{group}")
+        return self._natives.get((namespace, group))
+
+
+def _maker_of(metadata: ObjectMeta) -> Maker | None:
+    owner = controller_of(metadata)
+    if owner is None:
+        return None
+    replicas = labels_of(metadata).get(_REPLICAS_HASH)
+    if owner.kind == "ReplicaSet" and replicas:
+        return Maker(metadata.namespace or "", "Deployment", owner.name.removesuffix(f"-{replicas}"))
+    return Maker(metadata.namespace or "", owner.kind, owner.name)
 
 
 def _name(metadata: ObjectMeta) -> _Name:

@@ -161,6 +161,84 @@ def test_who_is_asked_for(documents: list[Json], gang: str | None, rest: int, tm
     assert (told["gang"], told["restOfGang"], told["priority"]) == (gang, rest, 10000)
 
 
+def dump(*more: Any) -> Json:
+    """Return the docs' cluster with some more in it."""
+    return {"kind": "List", "apiVersion": "v1", "items": [*cluster()["items"], *more]}
+
+
+def test_of_what_overlapping_dumps_have_twice_the_last_counts(tmp_path: Path) -> None:
+    urgent, whole = DOCS / "urgent.yaml", DOCS / "cluster.yaml"
+    pods = [item for item in cluster()["items"] if item["kind"] == "Pod"]
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "research"},
+        "spec": {"selector": {"matchExpressions": [{"key": "reprieve.dev/preemption-class", "operator": "Exists"}]}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    once, again = write(tmp_path, "once.json", budget, *pods), write(tmp_path, "again.json", *pods, budget)
+    assert run(urgent, whole, once, again) == run(urgent, whole, once)
+    assert run(urgent, whole, whole) == run(urgent, whole)
+    for pod in pods:
+        del pod["metadata"]["uid"]
+    unnamed = write(tmp_path, "unnamed.json", *pods)
+    assert run(urgent, whole, unnamed).best == ("gpu-1", {"sweep-1"})
+    later = [{**pod, "status": {"phase": "Succeeded"}} for pod in pods if pod["metadata"]["name"] == "sweep-0"]
+    done = run(urgent, whole, write(tmp_path, "later.json", *later))
+    assert done.document["nodes"]["gpu-1"] == "has-room"
+
+
+def made(name: str, kind: str = "Job", owner: str = "w", node: str = "", nominated: str = "", **metadata: Any) -> Json:
+    """Return a pod that a workload has in the cluster: with room, or nominated, or waiting."""
+    found = preemptor(status={"phase": "Running"} if node else {"phase": "Pending", "nominatedNodeName": nominated})
+    reference = {"apiVersion": "v1", "kind": kind, "name": owner, "uid": "its", "controller": True}
+    labels = {**found["metadata"]["labels"], **metadata.pop("labels", {})}
+    if kind == "Job":
+        labels["batch.kubernetes.io/job-name"] = owner
+    named = {"name": name, "uid": f"{name}-uid", "labels": labels, "ownerReferences": [reference]}
+    found["metadata"] = {**found["metadata"], **named, **metadata}
+    found["spec"] = {**found["spec"], **({"nodeName": node} if node else {})}
+    return found
+
+
+def three(kind: str, **labels: str) -> Json:
+    group, field = ("batch", "parallelism") if kind == "Job" else ("apps", "replicas")
+    return workload(kind, group, {field: 3}, **labels)
+
+
+def replica(name: str, **labels: str) -> Json:
+    return made(name, "ReplicaSet", "w-5d8", labels={**labels, "pod-template-hash": "5d8"})
+
+
+THERE = {
+    "nobody": ([three("Job")], [], "w-0", 2),
+    "all wait": ([three("Job")], [made("w-x"), made("w-y"), made("w-z")], "w-x", 2),
+    "more wait than it asks for": ([three("Job")], [made(f"w-{number}") for number in "stuvwxyz"], "w-s", 2),
+    "one has room": ([three("Job")], [made("w-x", node="gpu-9"), made("w-y"), made("w-z")], "w-y", 1),
+    "one had to go, and is not replaced yet": (
+        [three("Job")],
+        [made("w-x", node="gpu-9", deletionTimestamp="2026-11-21T12:00:10Z"), made("w-y"), made("w-z")],
+        "w-y",
+        2,
+    ),
+    "one is to have room": ([three("Job")], [made("w-x", nominated="gpu-1"), made("w-y"), made("w-z")], "w-y", 1),
+    "another's wait": ([three("Job")], [made("v-x", owner="v")], "w-0", 2),
+    "another's of its gang wait": ([three("Job", **GANG)], [made("v-x", owner="v", labels=GANG)], "w-0", 3),
+    "a Deployment's wait": ([three("Deployment", **GANG)], [replica("w-5d8-x", **GANG)], "w-5d8-x", 2),
+    "a Deployment's that is no gang": ([three("Deployment")], [replica("w-5d8-x")], "w-0", 0),
+    "pods of these names wait": ([mate("a", **GANG), mate("b", **GANG)], [mate("a", **GANG), mate("c", **GANG)], "a", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "there", "name", "rest"), THERE.values(), ids=THERE)
+def test_who_is_in_the_cluster_already_is_not_counted_twice(
+    asked: list[Json], there: list[Json], name: str, rest: int, tmp_path: Path
+) -> None:
+    done = run(write(tmp_path, "p.json", *asked), DOCS / "cluster.yaml", write(tmp_path, "c.json", dump(*there)))
+    told = done.document["preemptor"]
+    assert (told["name"], told["restOfGang"]) == (name, rest)
+
+
 PLACED = preemptor(status={"phase": "Running"})
 PLACED["spec"] = {**PLACED["spec"], "nodeName": "gpu-1"}
 UNKNOWN_CLASS = preemptor(spec={"priorityClassName": "nobody's"})
@@ -177,6 +255,7 @@ REFUSED = {
     "a Job that is paused": ([workload("Job", "batch", {"parallelism": 0})], "Job research/w: makes 0 pods at once: must be between 1 and 5000"),
     "more pods than a gang may have": ([workload("Job", "batch", {"parallelism": 10**9})], "makes 1000000000 pods at once"),
     "a PriorityClass that is not there": ([UNKNOWN_CLASS], 'pod research/urgent: spec.priorityClassName: Not found: "nobody\'s"'),
+    "a Job whose pods have room": ([three("Job")], "Job research/w: all its pods have room already: it preempts nobody"),
     "a priority that is none": ([preemptor(spec={"priority": "high"})], "Pod research/urgent: Expected `int | null`, got `str` - at `$.spec.priority`"),
     "no object": ([["a"]], "no Kubernetes object: needs apiVersion and kind"),
 }  # fmt: skip
@@ -184,7 +263,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("documents", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_is_no_preemptor_is_refused_in_one_sentence(documents: list[Any], told: str, tmp_path: Path) -> None:
-    done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml")
+    there = write(tmp_path, "c.json", *(made(f"w-{number}", node="gpu-9") for number in range(3)))
+    done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml", there)
     assert (done.status, done.output) == (2, "")
     assert done.told.startswith("reprieve: ")
     assert told in done.told
@@ -228,6 +308,28 @@ def test_what_a_dump_lacks_is_said(tmp_path: Path) -> None:
     done = run(write(tmp_path, "p.json", preemptor()), write(tmp_path, "c.yaml", *bare))
     assert done.status in (0, 1)
     assert [line.split(" in ")[0] for line in done.told.splitlines()] == ["no Namespace", "no PriorityClass"]
+
+
+def test_what_pods_name_and_a_dump_lacks_is_said_once_of_each_kind(tmp_path: Path) -> None:
+    def told(asked: Json, *more: Json) -> list[str]:
+        lines = run(write(tmp_path, "p.json", asked), write(tmp_path, "c.json", dump(*more))).told.splitlines()
+        return [line.replace(f"{tmp_path}/", "") for line in lines]
+
+    def naming(name: str, group: str, quota: str) -> Json:
+        found = made(name, node="gpu-1", labels={"quota.scheduling.koordinator.sh/name": quota})
+        return {**found, "spec": {**found["spec"], "schedulingGroup": {"podGroupName": group}}}
+
+    metadata = {"name": "g", "namespace": "research"}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata}
+    quota = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": metadata}
+    no_quota = "no ElasticQuota like q in c.json: pods that name one are judged without it"
+    no_group = "no PodGroup like research/h in c.json: pods that name one go one by one, by their own priority"
+    known, unknown = naming("a", "g", "g"), [naming("b", "h", "q"), naming("c", "i", "r")]
+    assert told(preemptor()) == []
+    assert told(preemptor(), known, group, quota) == []
+    assert told(preemptor(), known, *unknown, group, quota) == [no_quota, no_group]
+    of_group = preemptor(spec={**preemptor()["spec"], "schedulingGroup": {"podGroupName": "h"}})
+    assert told(of_group, group) == [no_group]
 
 
 def test_yaml_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

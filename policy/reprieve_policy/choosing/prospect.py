@@ -10,6 +10,7 @@ from reprieve_policy.preemption_class import HIGHEST, LOWEST
 from reprieve_policy.toleration import Candidate
 
 from . import Ground, Refusal, why_not
+from .court import Court
 from .scene import Guest, Preemptor, Scene, Tenant
 
 _HIGHEST_PRIORITY = 2**31 - 1
@@ -41,9 +42,8 @@ class Prospect:
 
 def foretell(tenant: Tenant, scene: Scene) -> Prospect:
     """Return who may preempt the tenant."""
-    protected, until = _ask(HIGHEST, tenant, scene), None
-    if protected is not None and protected.ground is Ground.NEAR_COMPLETION:
-        until = _end_of(tenant, scene)
+    protected, until = _ask(HIGHEST, tenant, scene), _completion_of(tenant, scene)
+    if until is not None:
         scene = replace(scene, now=until)
     return Prospect(
         preemption_class=tenant.preemption_class,
@@ -57,12 +57,22 @@ def foretell(tenant: Tenant, scene: Scene) -> Prospect:
 
 def _ask(preemption_class: int, tenant: Tenant, scene: Scene) -> Refusal | None:
     """Ask for a preemptor that nobody's priority holds against: the highest class is refused for other grounds only."""
+    return why_not(_preemptor(preemption_class, tenant), tenant, scene)
+
+
+def _preemptor(preemption_class: int, tenant: Tenant) -> Preemptor:
     guest = Guest(uid="", priority=max(_HIGHEST_PRIORITY, tenant.defence + 1))
-    preemptor = Preemptor(guest=guest, preemption_class=preemption_class, quota=tenant.quota)
-    return why_not(preemptor, tenant, scene)
+    return Preemptor(guest=guest, preemption_class=preemption_class, quota=tenant.quota)
 
 
-def _end_of(tenant: Tenant, scene: Scene) -> datetime:
+def _completion_of(tenant: Tenant, scene: Scene) -> datetime | None:
+    """Return when who is let finish has: the pod, or the last of a gang that goes as a whole; `None` where nobody is."""
+    court = Court(_preemptor(HIGHEST, tenant), scene)
+    ground, group = court.ground(tenant), court.whole(tenant)
+    if ground is Ground.GANG and group is not None:
+        tenant, ground = court.protector(group) or (tenant, ground)
+    if ground is not Ground.NEAR_COMPLETION:
+        return None
     assert tenant.work.walltime is not None
     return scene.now + timedelta(seconds=tenant.work.walltime.left(scene.now))
 

@@ -28,6 +28,10 @@ def tolerating(minimum: int, seconds: int, scheduled: float | None = -60) -> Can
     return Candidate(has_priority_class=True, toleration=Toleration(minimum, seconds), scheduled_at=since)
 
 
+def ending_in(seconds: float) -> Work:
+    return Work(walltime=Walltime(after(seconds - 3600), 3600))
+
+
 def scene_of(
     tenant: Tenant, others: Sequence[Tenant] = (), settings: PolicySettings | None = None, home: str = ""
 ) -> Scene:
@@ -80,6 +84,22 @@ CASES = {
         tenant=replace(NORMAL, group=GANG, mode=Mode.ALL),
         others=[replace(MATE, preemption_class=7)],
         classes=(8, 9, 10),
+    ),
+    "of one that is nearly complete, the last to end is let finish, then it is like any other": Case(
+        tenant=replace(NORMAL, group=GANG, mode=Mode.ALL, work=ending_in(60)),
+        others=[replace(MATE, preemption_class=5, work=ending_in(120))],
+        classes=(6, 7, 8, 9, 10),
+        ground=Ground.GANG,
+        until=120,
+    ),
+    "of one that is not, nobody is let finish": Case(
+        tenant=replace(NORMAL, group=GANG, mode=Mode.ALL, work=ending_in(60)), others=[MATE]
+    ),
+    "of one that goes pod by pod, each is let finish": Case(
+        tenant=replace(NORMAL, group=GANG, work=ending_in(60)),
+        others=[replace(MATE, mode=Mode.SINGLE)],
+        ground=Ground.NEAR_COMPLETION,
+        until=60,
     ),
     "its PriorityClass may refuse lower priorities for a time": Case(
         tenant=replace(NORMAL, toleration=tolerating(1000, 600)), tolerated=Tolerated(minimum=1000, until=after(540))
