@@ -1,9 +1,12 @@
 """`reprieve cleanup` against a real API server, with the operator stopped as it is before uninstalling."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from reprieve_policy import suspension
+from reprieve_policy.suspension import Hold
 from reprieve_testing.cluster import ClusterHandle, Json
 
 pytestmark = pytest.mark.cluster
@@ -89,15 +92,18 @@ def an_owner(kind: str, namespace: str, metadata: Json) -> Json:
     }
 
 
-def test_a_job_that_was_suspended_runs_again(cluster: ClusterHandle, namespace: str) -> None:
+@pytest.mark.parametrize("is_ours", [True, False], ids=["by us", "by somebody else since"])
+def test_a_job_that_was_suspended_runs_again(cluster: ClusterHandle, namespace: str, *, is_ours: bool) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
-    held = {"labels": {"reprieve.dev/suspended": "true"}, "annotations": {"reprieve.dev/suspended": "{}"}}
+    since = datetime.now(UTC) if is_ours else datetime(2026, 1, 1, tzinfo=UTC)
+    hold = suspension.render(Hold(since, since + timedelta(hours=1), generation=1 if is_ours else 2))
+    held = {"labels": {"reprieve.dev/suspended": "true"}, "annotations": {"reprieve.dev/suspended": hold}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "namespace": namespace, **held}}
     cluster.kubectl.apply(job | {"spec": {"suspend": True, "template": template}})
     done = cluster.reprieve("cleanup", "-n", namespace, "--force")
     assert f"{namespace}/job/train cleaned" in done.stdout.splitlines()
     resumed = cluster.kubectl.get("job", "train", "-n", namespace)
-    assert resumed["spec"]["suspend"] is False
+    assert resumed["spec"]["suspend"] is not is_ours
     assert "reprieve.dev/suspended" not in resumed["metadata"].get("labels", {})
 
 
