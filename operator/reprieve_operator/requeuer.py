@@ -8,6 +8,7 @@ took, so that a record whose replacement was made is known for done.
 import asyncio
 import contextlib
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -207,6 +208,10 @@ class Requeuer:
 
     def _count(self, pod: Pod, state: Eviction) -> ledger.Entry:
         before = stamps.read(annotations_of(pod.metadata))
+        if before is not None and state.checkpoint is not None:
+            # What the pod was told is older, whenever it says that it has saved: without this, a time that it wrote itself goes with the
+            # path that it came from.
+            before = replace(before, checkpoint=None)
         known = {} if before is None else {ledger.SHARED_SLOT: before}
         return ledger.record(known, ledger.SHARED_SLOT, state, pod.metadata, self._clock.now())[ledger.SHARED_SLOT]
 

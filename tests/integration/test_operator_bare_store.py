@@ -1,7 +1,7 @@
 """The room for bare pods that wait for being made anew: one tenant's never take all of it, whoever has counted them."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import msgspec
@@ -16,10 +16,11 @@ from reprieve_operator.metrics import Metrics
 from reprieve_operator.pods import Pod
 from reprieve_operator.policy_source import PolicySource
 from reprieve_operator.requeuer import Requeuer
-from reprieve_policy import keys
+from reprieve_policy import keys, timestamp
+from reprieve_policy.eviction import Checkpoint
 from reprieve_policy.settings import PolicySettings
 from reprieve_runtime.api import ApiError
-from reprieve_testing.builders import an_eviction
+from reprieve_testing.builders import NOW, after, an_eviction
 
 RECORDS = "/apis/apps/v1/namespaces/reprieve-system/controllerrevisions"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -67,8 +68,11 @@ class Cluster:
     def store(self) -> BareStore:
         return BareStore(cast("Effects", self), "reprieve-system")
 
-    async def preserve(self, store: BareStore, name: str, **annotations: str) -> None:
+    async def preserve(
+        self, store: BareStore, name: str, checkpoint: Checkpoint | None = None, **annotations: str
+    ) -> None:
         """Have the pod's end begin."""
+        state = replace(an_eviction().build(), checkpoint=checkpoint)
         whole = a_bare_pod("team", name, **annotations)
         self.objects[f"/api/v1/namespaces/team/pods/{name}"] = whole
         requeuer = Requeuer(
@@ -80,7 +84,7 @@ class Cluster:
             clock=Clock(),
             interval_seconds=1,
         )
-        await requeuer.preserve(msgspec.convert(whole, Pod), an_eviction().build())
+        await requeuer.preserve(msgspec.convert(whole, Pod), state)
 
 
 def a_bare_pod(namespace: str, name: str, **annotations: str) -> Any:
@@ -172,3 +176,27 @@ async def test_one_for_which_there_is_no_room_goes_all_the_same_and_its_event_sa
         ("third", "SoftEvictionNotRequeued", f"the pod is not made anew: {FULL}"),
         ("large", "SoftEvictionNotRequeued", "the pod is not made anew: its manifest has more than 2 KiB"),
     ]
+
+
+TOLD = {
+    keys.PREEMPTED_COUNT: "1",
+    keys.FIRST_SUBMITTED_AT: timestamp.render(NOW),
+    keys.RESUME_FROM_CHECKPOINT: "/ckpt/100",
+    # It says itself when it saved, as it may: later than it was acknowledged.
+    keys.LAST_CHECKPOINT_AT: timestamp.render(after(90)),
+}
+RESUMED = {
+    "one that saved resumes there, whatever it was told and says itself": (
+        Checkpoint(saved_at=after(60), path="/ckpt/9000"),
+        "/ckpt/9000",
+    ),
+    "one that did not resumes where it did": (None, "/ckpt/100"),
+}
+
+
+@pytest.mark.parametrize(("saved", "want"), RESUMED.values(), ids=RESUMED)
+async def test_what_takes_the_place_of(cluster: Cluster, saved: Checkpoint | None, want: str) -> None:
+    await cluster.preserve(cluster.store(), "train", saved, **TOLD)
+    told = cluster.records[0]["data"]["pod"]["metadata"]["annotations"]
+    assert told[keys.RESUME_FROM_CHECKPOINT] == want
+    assert told[keys.PREEMPTED_COUNT] == "2"
