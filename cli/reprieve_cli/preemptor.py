@@ -7,10 +7,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from reprieve_policy import demand, disruption, keys, kinds
+from reprieve_policy import demand, disruption, facts, keys, kinds
 from reprieve_policy.choosing.objects import Pod
 from reprieve_policy.choosing.scene import Preemptor
 from reprieve_policy.kinds import KINDS
+from reprieve_policy.native_group import GroupSpec
 from reprieve_policy.objects import Resource
 
 from . import documents, sources
@@ -73,7 +74,7 @@ def read(file: str, namespace: str) -> Request:
 def place(request: Request, stage: Stage) -> Preemptor:
     """Return the preemptor that a request is about: its first pod, with its gang; raises `Unreadable`."""
     for group in request.groups:
-        stage.take_group(group)
+        stage.take_group(_admitted(group, stage))
     found = [_place(asked, index, stage) for index, asked in enumerate(request.pods)]
     gangs = {each.group for each in found}
     if len(found) > 1 and len(gangs) == 1 and None in gangs and len(request.origins) == 1:
@@ -106,6 +107,25 @@ def _as_they_are(pods: Sequence[Asked], found: Sequence[Preemptor], stage: Stage
             guest = replace(preemptor.guest, uid=known.guest.uid)
             standing.append(replace(preemptor, guest=guest, name=known.name, nominated_node=known.nominated_node))
     return standing
+
+
+def misfit(request: Request, stage: Stage) -> str:
+    """Say which pod has not the priority of its native group; empty where all have."""
+    for pod, _ in request.pods:
+        native, own = stage.native_of(pod), stage.preemptor_of(pod).guest.priority
+        if native is not None and native.priority != own:
+            what = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.priority: Invalid value: {own}"
+            return f"{what}: must be {native.priority}, as its PodGroup's: kube-scheduler places none of this group"
+    return ""
+
+
+def _admitted(group: PodGroup, stage: Stage) -> PodGroup:
+    """Return a group with its priority, as admission has it."""
+    spec = group.spec or GroupSpec()
+    named = facts.priority_class_named(spec.priorityClassName, stage.known.facts_for(""))
+    if spec.priority is not None or named is None:
+        return group
+    return replace(group, spec=replace(spec, priority=named.value))
 
 
 def _makers() -> Iterator[str]:

@@ -153,6 +153,9 @@ def _finish(stage: Stage, request: Request, order: Order, unread: _Unread, files
         fail(f"{order.file}: {printable(error.reason)}")
     if files:
         _tell_missing(dump.unknown(stage), files)
+    misfit = preemptor.misfit(request, stage)
+    if misfit:
+        click.echo(printable(misfit), err=True)
     decision = choosing.decide(guest, scene, nodes)
     found = Simulation(preemptor=guest, scene=scene, nodes=nodes, decision=decision)
     if order.is_json:

@@ -110,11 +110,11 @@ class Stage:
         owner = controller_of(pod.metadata)
         is_of_job = owner is not None and owner.kind == "Job"
         job = self._jobs.get((pod.metadata.namespace or "", owner.name)) if owner is not None and is_of_job else None
-        return reading.tenant_of(pod, self._facts_of(pod), native=self._native_of(pod), job=job, now=self.now)
+        return reading.tenant_of(pod, self._facts_of(pod), native=self.native_of(pod), job=job, now=self.now)
 
     def preemptor_of(self, pod: Pod) -> Preemptor:
         """Return a pod that wants room, without its gang."""
-        return reading.preemptor_of(pod, self._facts_of(pod), native=self._native_of(pod))
+        return reading.preemptor_of(pod, self._facts_of(pod), native=self.native_of(pod))
 
     def waiting_as(self, metadata: ObjectMeta) -> Preemptor | None:
         """Return the pod of that name, where it waits."""
@@ -134,6 +134,16 @@ class Stage:
         waiting = [*mates, *(found for found in self._waiting.values() if found.guest.uid not in named)]
         placed = [tenant for tenant in self._tenants.values() if tenant.group == preemptor.group]
         return reading.with_gang(preemptor, waiting, placed)
+
+    def native_of(self, pod: Pod) -> NativeGroup | None:
+        """Return the PodGroup that a pod names, where it was taken."""
+        group = group_name_of(pod.spec.schedulingGroup)
+        if not group:
+            return None
+        namespace = pod.metadata.namespace or ""
+        if (namespace, group) not in self._natives:
+            self.unknown.setdefault("PodGroup", f"{namespace}/{group}")
+        return self._natives.get((namespace, group))
 
     def build(self) -> Scene:
         """Return the scene."""
@@ -155,15 +165,6 @@ class Stage:
         if wanted and (found is None or found.name != wanted):
             self.unknown.setdefault("ElasticQuota", wanted)
         return facts
-
-    def _native_of(self, pod: Pod) -> NativeGroup | None:
-        group = group_name_of(pod.spec.schedulingGroup)
-        if not group:
-            return None
-        namespace = pod.metadata.namespace or ""
-        if (namespace, group) not in self._natives:
-            self.unknown.setdefault("PodGroup", f"{namespace}/{group}")
-        return self._natives.get((namespace, group))
 
 
 def _maker_of(metadata: ObjectMeta) -> Maker | None:

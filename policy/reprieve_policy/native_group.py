@@ -31,6 +31,8 @@ class GroupSpec:
     """The part of a PodGroup's spec that is read."""
 
     priority: int | None = None
+    priorityClassName: str | None = None
+    """What admission resolves the priority from."""
     disruptionMode: Mapping[str, object] | None = None
     schedulingPolicy: SchedulingPolicy | None = None
 

@@ -239,6 +239,31 @@ def test_who_is_in_the_cluster_already_is_not_counted_twice(
     assert (told["name"], told["restOfGang"]) == (name, rest)
 
 
+def grouped(own: int, **spec: Any) -> list[Json]:
+    pod = preemptor()
+    pod["spec"] = {**pod["spec"], "priority": own, "schedulingGroup": {"podGroupName": "g"}}
+    metadata = {"name": "g", "namespace": "research"}
+    return [{"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}, pod]
+
+
+GROUPED = {
+    "its group's": (grouped(10000, priority=10000), ""),
+    "that of its group's class": (grouped(10000, priorityClassName="urgent"), ""),
+    "another": (grouped(0, priority=10000), "Invalid value: 0: must be 10000, as its PodGroup's"),
+    "one, and its group none": (grouped(10000), "Invalid value: 10000: must be 0, as its PodGroup's"),
+}
+
+
+@pytest.mark.parametrize(("documents", "told"), GROUPED.values(), ids=GROUPED)
+def test_a_native_groups_pod_has_its_own_priority_and_it_is_told_where_that_is(
+    documents: list[Json], told: str, tmp_path: Path
+) -> None:
+    done = run(write(tmp_path, "p.json", *documents), DOCS / "cluster.yaml")
+    assert done.document["preemptor"]["priority"] == documents[1]["spec"]["priority"]
+    rest = ": kube-scheduler places none of this group\n"
+    assert done.told == (f"pod research/urgent: spec.priority: {told}{rest}" if told else "")
+
+
 PLACED = preemptor(status={"phase": "Running"})
 PLACED["spec"] = {**PLACED["spec"], "nodeName": "gpu-1"}
 UNKNOWN_CLASS = preemptor(spec={"priorityClassName": "nobody's"})

@@ -89,6 +89,8 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: NativeGroup | None = None) -
     no_default = facts.settings.default_can_preempt is False
     policy = known.preemption_policy(view, facts)
     return Preemptor(
+        # By its own priority, in a native group too: kube-scheduler 1.37 places no group whose pods have another (its
+        # `validatePodGroup`), and asks only about pods that it places one by one, by theirs.
         guest=guest_of(pod, facts),
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name or "",

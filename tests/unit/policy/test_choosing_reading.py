@@ -375,6 +375,11 @@ PREEMPTORS = {
         pod=a_pod({"priority": None, "priorityClassName": "urgent"}), facts=WITH_TRAINING, want={"guest.priority": 9000}
     ),
     "and 0 where it names none": Case(pod=a_pod({"priority": None}), want={"guest.priority": 0}),
+    "in a native group too it preempts by its own: kube-scheduler places none whose pods have another": Case(
+        pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
+        known={"native": NativeGroup(priority=99)},
+        want={"guest.priority": 7},
+    ),
     "where victims may still be going for it is known": Case(
         pod=a_pod(status={"nominatedNodeName": "n"}), want={"nominated_node": "n"}
     ),
