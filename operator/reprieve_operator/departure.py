@@ -94,7 +94,10 @@ class Departure:
 
     async def finish(self, pod: Pod, state: Eviction) -> Pod:
         """Write the last state of a pod that ended by itself; of one that failed, what its replacement inherits before."""
-        await self._record(pod, state, is_inherited=ending.is_inherited(state, has_failed=observe.has_failed(pod)))
+        is_inherited = ending.is_inherited(state, has_failed=observe.has_failed(pod))
+        await self._record(pod, state, is_inherited=is_inherited)
+        if is_inherited:
+            await self._preserve(pod, state)
         return await self._write_last(self._tools.effects.write_finished, pod, state)
 
     async def stay(self, pod: Pod, state: Eviction) -> Pod:

@@ -210,10 +210,11 @@ class Effects:
         """Create an object and return it."""
         return await self._call("create", path, lambda: self._api.post(path, document, Body))
 
-    async def remove(self, path: str) -> None:
-        """Delete an object of our own; that it is gone already is as good."""
+    async def remove(self, path: str, uid: str | None = None) -> None:
+        """Delete an object of our own, or, by its uid, what is left of a pod; that it is gone already is as good."""
+        options = {} if uid is None else {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
-            await self._call("delete", path, lambda: self._api.delete(path, {}))
+            await self._call("delete", path, lambda: self._api.delete(path, options))
         except ApiError as error:
             if error.status != _NOT_FOUND:
                 raise

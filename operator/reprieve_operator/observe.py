@@ -234,6 +234,13 @@ def has_finished(pod: Pod) -> bool:
     return is_over and pod.spec.restartPolicy != "Always" and not any(found.exitCode for found in ended)
 
 
+def has_failed_as_told(pod: Pod) -> bool:
+    """True for a victim that failed by itself, once it was told and before its DELETE, as it carries: it went because of us."""
+    state = state_of(pod.metadata)
+    has_ended_itself = state is not None and state.phase is eviction.Phase.FINISHED
+    return has_ended_itself and state is not None and ending.is_inherited(state, has_failed=has_failed(pod))
+
+
 def is_replaced(pod: Pod, state: Eviction, plan: Plan) -> bool:
     """True where the owner of a pod that went because of us makes another in its place, which inherits."""
     is_ours = state.phase is Phase.TERMINATING and state.outcome is not Outcome.OVERTAKEN

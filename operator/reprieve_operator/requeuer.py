@@ -24,7 +24,7 @@ from .bare_store import BareStore, Place, Record
 from .clock import Clock
 from .effects import Effects
 from .metrics import Metrics
-from .pods import Pod, Versioned
+from .pods import Pod
 from .policy_source import PolicySource
 
 _log = logging.getLogger(__name__)
@@ -160,9 +160,7 @@ class Requeuer:
     async def _bring_back(self, uid: str, place: Place) -> None:
         present = await self._look(place)
         if present is not None and present.metadata.uid == uid:
-            if not observe.is_victim(present.metadata):
-                # It stays, or has ended by itself. Without this, it would come back once its owner deletes it.
-                await self._store.remove(uid)
+            await self._make_way(present, uid, place)
             return
         if present is None:
             record = await self._store.get(uid)
@@ -171,6 +169,28 @@ class Requeuer:
         elif annotations_of(present.metadata).get(keys.REQUEUED_FROM) != uid:
             self._say(uid, place, story.not_requeued("another pod has taken its name"))
         await self._store.remove(uid)
+
+    async def _make_way(self, present: Pod, uid: str, place: Place) -> None:
+        """Forget the replacement of a victim that is still there and is none any more, or have its name freed."""
+        if observe.is_victim(present.metadata):
+            return
+        if not observe.has_failed_as_told(present):
+            # It stays, or has finished. Without this, it would come back once its owner deletes it.
+            await self._store.remove(uid)
+        elif present.metadata.deletionTimestamp is None:
+            await self._discard(uid, place)
+
+    async def _discard(self, uid: str, place: Place) -> None:
+        """Delete what is left of a victim that failed by itself: nobody else does, and it has the name."""
+        try:
+            await self._effects.remove(object_path("pods", place.namespace, place.name), uid)
+        except ApiError as error:
+            record = await self._store.get(uid)
+            if record is None or self._refused(record, error, uid, place):
+                await self._store.remove(uid)
+            return
+        self._poked.add(uid)
+        self._changed.set()
 
     async def _create(self, record: Record, uid: str, place: Place) -> bool:
         """Return whether there is nothing left to do: it was made, or will never be."""
@@ -197,8 +217,8 @@ class Requeuer:
     def _say(self, uid: str, place: Place, told: tuple[str, str]) -> None:
         self._announcer.announce(Regarding("Pod", place.namespace, place.name, uid), *told)
 
-    async def _look(self, place: Place) -> Versioned | None:
-        return await self._effects.find(object_path("pods", place.namespace, place.name), Versioned)
+    async def _look(self, place: Place) -> Pod | None:
+        return await self._effects.find(object_path("pods", place.namespace, place.name), Pod)
 
     async def _read_whole(self, pod: Pod) -> dict[str, Any] | None:
         """Return the pod with all its fields, `None` where it is gone."""

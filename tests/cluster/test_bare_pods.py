@@ -227,6 +227,37 @@ def test_one_that_had_finished_by_its_end_does_not_come_back_whoever_is_killed(h
     assert second.stop() == 0
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["it lives", "it is killed"])
+def test_one_that_fails_by_itself_once_it_was_told_is_made_anew_whatever_becomes_of_the_operator(
+    here: Here, *, is_killed: bool
+) -> None:
+    operator = start(here.cluster)
+    document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "fails", "annotations": ANSWERED},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]},
+    }
+    victim = here.create(document)
+    wait_for("it runs", lambda: (here.cluster.pod(here.namespace, "fails") or {})["status"].get("phase") == "Running")
+    here.cluster.mark(here.namespace, "fails")
+    here.cluster.wait_phase(here.namespace, "fails", "hinted")
+    if is_killed:
+        operator.kill()
+    words = ("patch", "pod", "fails", "-n", here.namespace, "--subresource=status", "--type=merge", "-p")
+    here.cluster.kubectl.read(*words, '{"status":{"phase":"Failed"}}')
+    if is_killed:
+        operator = start(here.cluster)
+
+    told = here.replaced(victim)["metadata"]["annotations"]
+
+    assert told[keys.PREEMPTED_COUNT] == "1"
+    assert told[keys.REQUEUED_FROM] == victim["metadata"]["uid"]
+    here.wait_done()
+    assert here.made("fails") == 1
+    assert operator.stop() == 0
+
+
 def test_one_that_was_spared_after_all_does_not_come_back_once_somebody_deletes_it(here: Here) -> None:
     here.cluster.set_policy(recreateBarePods="true", endWith="evict")
     operator = start(here.cluster)

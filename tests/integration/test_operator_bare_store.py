@@ -1,7 +1,9 @@
-"""The room for bare pods that wait for being made anew: one tenant's never take all of it, whoever has counted them."""
+"""Bare pods that wait for being made anew: the room for them, which one tenant's never take all of, and which victims come back."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import msgspec
@@ -16,12 +18,14 @@ from reprieve_operator.metrics import Metrics
 from reprieve_operator.pods import Pod
 from reprieve_operator.policy_source import PolicySource
 from reprieve_operator.requeuer import Requeuer
-from reprieve_policy import keys, timestamp
-from reprieve_policy.eviction import Checkpoint
+from reprieve_policy import eviction, keys, timestamp
+from reprieve_policy.eviction import Checkpoint, Eviction, Outcome, Phase
 from reprieve_policy.settings import PolicySettings
 from reprieve_runtime.api import ApiError
 from reprieve_testing.builders import NOW, after, an_eviction
+from reprieve_testing.stub_api import until
 
+PODS = "/api/v1/namespaces/team/pods"
 RECORDS = "/apis/apps/v1/namespaces/reprieve-system/controllerrevisions"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 FULL = "too many pods wait for being made anew"
@@ -34,6 +38,8 @@ class Cluster:
     objects: dict[str, Any] = field(default_factory=dict)
     current: PolicySettings = field(default_factory=lambda: PolicySettings(recreate_bare_pods=True))
     told: list[tuple[str, str, str]] = field(default_factory=list)
+    refuses: dict[str, ApiError] = field(default_factory=dict)
+    """What the deletions of paths come to."""
 
     async def pages(
         self, path: str, kind: type[Any], *, params: Mapping[str, str], metadata_only: bool
@@ -49,12 +55,18 @@ class Cluster:
         if place in self.objects:
             raise ApiError(409, "AlreadyExists", "it is there")
         self.objects[place] = document
+        document["metadata"].setdefault("uid", f"uid-of-another-{document['metadata']['name']}")
         return document
 
-    async def find(self, path: str, _: type[Any]) -> Any:
-        return self.objects.get(path)
+    async def find(self, path: str, kind: type[Any]) -> Any:
+        found = self.objects.get(path)
+        return found if found is None or kind == dict[str, Any] else msgspec.convert(found, kind)
 
-    async def remove(self, path: str) -> None:
+    async def remove(self, path: str, uid: str | None = None) -> None:
+        if path in self.refuses:
+            raise self.refuses[path]
+        if uid is not None:
+            assert self.objects[path]["metadata"]["uid"] == uid
         self.objects.pop(path, None)
 
     def announce(self, regarding: Regarding, reason: str, note: str) -> None:
@@ -74,17 +86,19 @@ class Cluster:
         """Have the pod's end begin."""
         state = replace(an_eviction().build(), checkpoint=checkpoint)
         whole = a_bare_pod("team", name, **annotations)
-        self.objects[f"/api/v1/namespaces/team/pods/{name}"] = whole
-        requeuer = Requeuer(
+        self.objects[f"{PODS}/{name}"] = whole
+        await self.requeuer(store).preserve(msgspec.convert(whole, Pod), state)
+
+    def requeuer(self, store: BareStore, now: datetime = NOW) -> Requeuer:
+        return Requeuer(
             cast("Effects", self),
             store,
             policy=cast("PolicySource", self),
             announcer=cast("Announcer", self),
             metrics=Metrics(),
-            clock=Clock(),
-            interval_seconds=1,
+            clock=Clock(now=lambda: now),
+            interval_seconds=0.01,
         )
-        await requeuer.preserve(msgspec.convert(whole, Pod), state)
 
 
 def a_bare_pod(namespace: str, name: str, **annotations: str) -> Any:
@@ -200,3 +214,78 @@ async def test_what_takes_the_place_of(cluster: Cluster, saved: Checkpoint | Non
     told = cluster.records[0]["data"]["pod"]["metadata"]["annotations"]
     assert told[keys.RESUME_FROM_CHECKPOINT] == want
     assert told[keys.PREEMPTED_COUNT] == "2"
+
+
+TRAIN = f"{PODS}/train"
+FINISHED = replace(an_eviction().hinted(deadline=after(600)).build(), phase=Phase.FINISHED, outcome=Outcome.FINISHED)
+UNTOLD = replace(FINISHED, hinted_at=None)
+STAYS = replace(FINISHED, phase=Phase.CANCELLED, outcome=Outcome.CANCELLED)
+DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
+STILL_THERE: dict[str, tuple[Eviction, str, dict[str, str], str]] = {
+    "one that failed after it was told is made anew in its name": (FINISHED, "Failed", {}, "made anew"),
+    "one that failed and is being deleted is waited for": (FINISHED, "Failed", DELETED, "waits"),
+    "one that finished has finished": (FINISHED, "Succeeded", {}, "forgotten"),
+    "one that failed without having been told failed by itself": (UNTOLD, "Failed", {}, "forgotten"),
+    "one that stays, stays": (STAYS, "Running", {}, "forgotten"),
+    "one that was to stay and failed later, failed by itself": (STAYS, "Failed", {}, "forgotten"),
+    "one that was to stay and is being deleted goes for good": (STAYS, "Running", DELETED, "forgotten"),
+}
+
+
+def leave(cluster: Cluster, state: Eviction, phase: str, **metadata: str) -> None:
+    """Have the victim be there as it has ended."""
+    pod = a_bare_pod("team", "train", **{keys.EVICTION: eviction.render(state)})
+    pod["metadata"] |= {"labels": {keys.SOFT_EVICTION: state.phase.value}, **metadata}
+    cluster.objects[TRAIN] = pod | {"status": {"phase": phase}}
+
+
+async def attend(cluster: Cluster, until_it_is: Callable[[], bool], now: datetime = NOW) -> None:
+    """Look at all records as a leader does that has just begun, for as long as it takes, and once more."""
+    store = cluster.store()
+    requeuer = cluster.requeuer(store, now)
+    task = asyncio.create_task(requeuer.run())
+    await until(lambda: store.is_loaded and until_it_is())
+    task.cancel()
+    for uid in list(store.places):
+        await requeuer._attend(uid)
+
+
+@pytest.mark.parametrize(("state", "phase", "metadata", "want"), STILL_THERE.values(), ids=STILL_THERE)
+async def test_of_victims_that_are_still_there(
+    cluster: Cluster, state: Eviction, phase: str, metadata: dict[str, str], want: str
+) -> None:
+    await cluster.preserve(cluster.store(), "train")
+    leave(cluster, state, phase, **metadata)
+    waits = want == "waits"
+    await attend(cluster, lambda: waits or not cluster.records)
+    made = cluster.objects[TRAIN]["metadata"]["annotations"].get(keys.REQUEUED_FROM) == "uid-train"
+    found = "made anew" if made else "waits" if cluster.records else "forgotten"
+    assert found == want
+    assert (("train", "SoftEvictionRequeued") in [told[:2] for told in cluster.told]) is made
+
+
+REFUSED = ApiError(403, "Forbidden", "a webhook says no")
+UNDELETED = {
+    "it is tried again": (REFUSED, after(60), True, "SoftEvictionRequeueRefused"),
+    "for a day": (REFUSED, NOW + timedelta(hours=25), False, "SoftEvictionNotRequeued"),
+    "one whose name somebody else has just taken is looked at again": (
+        ApiError(409, "Conflict", "the UID in the precondition"),
+        after(60),
+        True,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("error", "now", "is_kept", "said"), UNDELETED.values(), ids=UNDELETED)
+async def test_where_what_is_left_of_one_may_not_be_deleted(
+    cluster: Cluster, error: ApiError, now: datetime, said: str, *, is_kept: bool
+) -> None:
+    await cluster.preserve(cluster.store(), "train")
+    leave(cluster, FINISHED, "Failed")
+    cluster.records[0]["metadata"]["creationTimestamp"] = timestamp.render(NOW)
+    cluster.refuses = {TRAIN: error}
+    await attend(cluster, lambda: is_kept or not cluster.records, now)
+    assert bool(cluster.records) is is_kept
+    assert {reason for _, reason, _ in cluster.told} == ({said} if said else set())
+    assert cluster.objects[TRAIN]["metadata"]["uid"] == "uid-train"

@@ -180,8 +180,9 @@ class World:
             raise self.refuses[what]
         return pod
 
-    async def preserve(self, pod: Pod, state: Eviction) -> None:
-        """Bare pods are another test's."""
+    async def preserve(self, pod: Pod, state: Eviction) -> None:  # noqa: ARG002
+        if not pod.metadata.ownerReferences:
+            self.done.append("preserve")
 
     def ended(self, uid: str) -> None:
         """Bare pods are another test's."""
@@ -200,6 +201,7 @@ async def overtake(departure: Departure, pod: Pod, state: Eviction) -> None:
 
 DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
 UNSAVED = {"checkpoint": None, "outcome": Outcome.TIMED_OUT}
+BARE = a_pod(phase="Failed", owned=False)
 WAYS: dict[str, tuple[Any, Pod, Eviction, list[str]]] = {
     "it is deleted": (proceed, a_pod(), GOING, ["record", "disruption", "delete"]),
     "it is deleted, and not requeued": (proceed, a_pod(**NEVER), GOING, ["publish", "disruption", "delete"]),
@@ -215,6 +217,31 @@ WAYS: dict[str, tuple[Any, Pod, Eviction, list[str]]] = {
     "it finishes unsaved": (Departure.finish, a_pod(phase="Succeeded"), replace(ENDED, **UNSAVED), ["finished"]),
     "it fails": (Departure.finish, a_pod(phase="Failed"), ENDED, ["record", "finished"]),
     "it fails, and is not requeued": (Departure.finish, a_pod(phase="Failed", **NEVER), ENDED, ["publish", "finished"]),
+    "it fails untold, and has an owner": (
+        Departure.finish,
+        a_pod(phase="Failed"),
+        replace(ENDED, hinted_at=None),
+        ["publish", "finished"],
+    ),
+    "it fails, and has no owner": (Departure.finish, BARE, ENDED, ["record", "preserve", "finished"]),
+    "it fails without an owner, and is not requeued": (
+        Departure.finish,
+        a_pod(phase="Failed", owned=False, **NEVER),
+        ENDED,
+        ["publish", "finished"],
+    ),
+    "it fails untold, and has no owner": (
+        Departure.finish,
+        BARE,
+        replace(ENDED, hinted_at=None),
+        ["publish", "finished"],
+    ),
+    "it finishes, and has no owner": (
+        Departure.finish,
+        a_pod(phase="Succeeded", owned=False),
+        ENDED,
+        ["publish", "finished"],
+    ),
     "it stays": (Departure.stay, a_pod(), STAYS, ["publish", "cancelled"]),
     "it stays unsaved": (Departure.stay, a_pod(), replace(STAYS, **UNSAVED), ["cancelled"]),
     "it stays after it was counted": (
