@@ -6,11 +6,10 @@ agent in the request's file, so that one that is started again neither forgets a
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
 
 from .exchange import Request, Response
-from .mailbox import Document, Mailbox
+from .mailbox import MAX_ANSWER, Document, Mailbox
 from .signals import Signaller, UndeliverableError
 
 _MAX_ID = 256
@@ -26,12 +25,9 @@ class Desk:
         self._mailbox = mailbox
         self._signaller = signaller
         self._log = log
-        self._current: Document | None = self._recall()
-        """What stands in the request's file, unless it was taken back."""
-        # Between the file and the signal, the process may have been killed.
-        self._is_delivered = signaller is None or (
-            self._current is not None and mailbox.last_delivery() == _name(self._current)
-        )
+        self._written = self._recall()
+        """The request that stands in its file, not taken back: the workload may read it there, whatever became of the signal."""
+        self._is_delivered = self._was_delivered()
 
     def handle(self, request: Request) -> Response:
         """Answer one HTTP request."""
@@ -45,13 +41,19 @@ class Desk:
     def _recall(self) -> Document | None:
         """Return the request that was written before this process began."""
         found = self._mailbox.read()
-        return found if found is not None and _is_request(found) else None
+        is_open = found is not None and _is_request(found) and not found.get("cancelled")
+        return found if is_open else None
+
+    def _was_delivered(self) -> bool:
+        """True unless the process was killed between the file and the signal."""
+        if self._written is None or self._signaller is None:
+            return self._written is not None
+        return self._mailbox.last_delivery() == _name(self._written)
 
     def _ask(self, document: Document) -> Response:
         if not _is_request(document):
             return Response.refusal(HTTPStatus.BAD_REQUEST, "must have an attempt")
-        is_known = self._current is not None and _name(self._current) == _name(document)
-        if not (is_known and self._is_delivered):
+        if not self._is_delivered or self._written is None or _name(self._written) != _name(document):
             try:
                 self._deliver(document)
             except UndeliverableError as error:
@@ -60,11 +62,11 @@ class Desk:
         return self._look()
 
     def _deliver(self, document: Document) -> None:
-        if self._current is None or self._current["id"] != document["id"]:
+        if self._written is None or self._written["id"] != document["id"]:
+            # So that whatever stands there once the request does is about it.
             self._mailbox.discard_answer()
         self._mailbox.write(document)
-        # Whoever reads the file may answer, and be told that it is taken back, whether a signal reaches him or not.
-        self._current, self._is_delivered = document, False
+        self._written, self._is_delivered = document, False
         pid = None
         if self._signaller is not None:
             pid = self._signaller.send()
@@ -74,29 +76,38 @@ class Desk:
 
     def _take_back(self, document: Document) -> Response:
         """Tell the workload that it may go on; a request that is not the current one is nobody's any more."""
-        if self._current is not None and self._current["id"] == document["id"]:
+        if self._written is not None and self._written["id"] == document["id"]:
             self._mailbox.write({**document, "cancelled": True})
-            self._current = None
+            self._written, self._is_delivered = None, False
             self._log("taken back", id=document["id"])
         return Response.json(_IDLE)
 
     def _look(self) -> Response:
-        if self._current is None:
+        """Return what the workload has answered, also where no signal reached it: it may have found the file by itself."""
+        if self._written is None:
             return Response.json(_IDLE)
-        answer, name = self._mailbox.read_answer(), {"id": self._current["id"]}
-        # Where it could not be delivered, it is to be asked again.
-        delivered = Response.json({"state": "delivered", **name} if self._is_delivered else _IDLE)
-        if answer is None:
-            return delivered
-        if answer.document is None:
+        asked, answer = self._written["id"], self._mailbox.read_answer()
+        if answer is not None and answer.document is not None and answer.document.get("id") in (None, asked):
+            return Response(HTTPStatus.OK, _named(answer.text, answer.document, asked))
+        if not self._is_delivered:
+            return Response.json(_IDLE)
+        if answer is not None and answer.document is None and answer.is_settled:
             # As it is, so that its author is told what is wrong with it.
-            return Response(HTTPStatus.OK, answer.text) if answer.is_settled else delivered
-        if answer.document.get("id") is None:
-            # One to an earlier request was discarded.
-            with suppress(RecursionError):
-                return Response.json({**answer.document, **name})
             return Response(HTTPStatus.OK, answer.text)
-        return Response(HTTPStatus.OK, answer.text) if answer.document["id"] == name["id"] else delivered
+        return Response.json({"state": "delivered", "id": asked})
+
+
+def _named(text: bytes, answer: Document, asked: object) -> bytes:
+    """Return the answer with the id of the request that it is to, as it is where it says that itself.
+
+    Without this, whoever asks about a request that never came here would take the answer to an earlier one for his.
+    """
+    if answer.get("id") is not None:
+        return text
+    named = json.dumps({**answer, "id": asked}, separators=(",", ":"), ensure_ascii=False)
+    # Half a surrogate pair has no bytes of its own; as an escape it is what the workload wrote.
+    found = named.encode("utf-8", "backslashreplace")
+    return found if len(found) <= MAX_ANSWER else text
 
 
 def _parse(body: bytes) -> Document | None:

@@ -76,13 +76,40 @@ def test_what_the_workload_writes_is_the_answer_as_it_is(box: Path) -> None:
     assert post(desk, ASKED) == (200, json.loads(text))
 
 
-def test_an_answer_that_names_no_request_is_to_the_one_that_there_is(box: Path) -> None:
+UNNAMED: dict[str, tuple[str, Any]] = {
+    "nothing of it": ('{"state":"saving"}', {"state": "saving", "id": "uid-1"}),
+    "null": ('{"state":"saving", "id":null}', {"state": "saving", "id": "uid-1"}),
+    "half a pair, beside what is not ASCII": (
+        '{"state":"saving","message":"ä\\ud800"}',
+        {"state": "saving", "message": "ä\ud800", "id": "uid-1"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), UNNAMED.values(), ids=UNNAMED)
+def test_an_answer_that_names_no_request_is_to_the_one_that_there_is(box: Path, text: str, want: Any) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
-    (box / "request.answer").write_text('{"state":"saving"}')
-    assert get(desk) == {"state": "saving", "id": "uid-1"}
-    (box / "request.answer").write_text('{"state":"saved","step":4,"id":null}')
-    assert get(desk) == {"state": "saved", "step": 4, "id": "uid-1"}
+    (box / "request.answer").write_text(text)
+    assert get(desk) == get(a_desk(box)) == want
+
+
+def test_an_answer_that_names_no_request_is_as_long_as_it_may_be(box: Path) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    text = json.dumps({"state": "saving", "message": "x" * 20000})[: mailbox.MAX_ANSWER - 2] + '"}'
+    (box / "request.answer").write_text(text)
+    assert raw(desk) == text.encode()
+
+
+def test_whoever_asks_about_a_request_that_never_came_is_not_given_the_answer_to_another(box: Path) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    (box / "request.answer").write_text('{"state":"saved","step":100}')
+    found = contract.parse_answer(raw(desk), "answer")
+    assert isinstance(found, contract.Answer)
+    assert found.is_about("uid-1")
+    assert not found.is_about("uid-2")
 
 
 def test_the_same_attempt_again_is_written_once(box: Path) -> None:
@@ -127,6 +154,11 @@ def test_a_request_that_is_taken_back_says_so_in_its_place(box: Path) -> None:
     assert send(desk, "DELETE", cancelled) == (200, IDLE)
     assert asked(box) == cancelled
     assert get(desk) == get(a_desk(box)) == IDLE
+
+
+def test_what_stands_in_the_requests_place_taken_back_is_no_request(box: Path) -> None:
+    (box / "request").write_text(json.dumps(ASKED | {"cancelled": True}))
+    assert get(a_desk(box)) == IDLE
 
 
 NO_REQUESTS: dict[str, bytes] = {

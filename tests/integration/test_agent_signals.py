@@ -1,9 +1,10 @@
 """Which process gets the signal, out of a pod's processes as /proc shows them; the process that gets it is a real one."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -205,18 +206,62 @@ def test_an_agent_that_was_killed_before_the_signal_knows_of_no_delivery(
     assert told(target) == "told\n"
 
 
-@pytest.mark.parametrize("is_started_again", [False, True], ids=["at once", "by an agent that is started again"])
-def test_who_reads_the_request_is_heard_and_told_that_it_is_taken_back_though_no_signal_reached_him(
-    proc: Proc, tmp_path: Path, *, is_started_again: bool
+TAKEN_BACK = b'{"version":1,"id":"uid-1","cancelled":true}'
+
+
+def kill_before_the_signal(proc: Proc, box: Path) -> Desk:
+    """Return the agent that comes after one that was killed between the file and the signal."""
+    (box / "request").write_text('{"id":"uid-1","attempt":1}')
+    return a_desk(proc, box)
+
+
+def fail_to_signal(proc: Proc, box: Path) -> Desk:
+    """Return an agent whose signal nobody got."""
+    desk = a_desk(proc, box)
+    assert ask(desk)[0] == 503
+    return desk
+
+
+UNSIGNALLED = pytest.mark.parametrize("tell", [kill_before_the_signal, fail_to_signal])
+
+
+@UNSIGNALLED
+@pytest.mark.parametrize("says", [{"state": "saved", "id": "uid-1", "step": 7}, {"state": "saved", "step": 7}])
+def test_what_a_workload_answers_that_read_the_file_is_heard_and_kept_though_no_signal_came(
+    proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path, tell: Callable[[Proc, Path], Desk], says: Any
 ) -> None:
-    desk = a_desk(proc, tmp_path)
+    desk = tell(proc, tmp_path)
+    (tmp_path / "request.answer").write_text(json.dumps(says))
+    want = {"state": "saved", "id": "uid-1", "step": 7}
+    assert json.loads(desk.handle(Request("GET", b"")).body) == want
     assert ask(desk)[0] == 503
-    desk = a_desk(proc, tmp_path) if is_started_again else desk
-    (tmp_path / "request.answer").write_text('{"id":"uid-1","state":"saved"}')
-    assert state(desk) == "saved"
-    # The same request again: what was answered stays.
-    assert ask(desk)[0] == 503
-    assert state(desk) == "saved"
-    desk.handle(Request("DELETE", b'{"id":"uid-1","cancelled":true}'))
-    assert json.loads((tmp_path / "request").read_text()) == {"id": "uid-1", "cancelled": True}
+    assert json.loads(desk.handle(Request("GET", b"")).body) == want
+    proc.add(target.pid, "600")
+    assert ask(desk) == ask(desk, 2) == (200, want)
+
+
+@UNSIGNALLED
+@pytest.mark.parametrize("says", ['{"state":"saved","id":"uid-0"}', "[]"])
+def test_what_is_no_answer_to_it_leaves_it_to_be_signalled(
+    proc: Proc, tmp_path: Path, tell: Callable[[Proc, Path], Desk], says: str
+) -> None:
+    desk = tell(proc, tmp_path)
+    answer = tmp_path / "request.answer"
+    answer.write_text(says)
+    os.utime(answer, (0, 0))
     assert state(desk) == "idle"
+
+
+@UNSIGNALLED
+def test_a_request_that_nobody_was_signalled_of_is_taken_back_in_its_file(
+    proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path, tell: Callable[[Proc, Path], Desk]
+) -> None:
+    desk = tell(proc, tmp_path)
+    assert desk.handle(Request("DELETE", TAKEN_BACK)).status == 200
+    assert json.loads((tmp_path / "request").read_text()) == json.loads(TAKEN_BACK)
+    (tmp_path / "request.answer").write_text('{"state":"saved","id":"uid-1"}')
+    assert state(desk) == state(a_desk(proc, tmp_path)) == "idle"
+    proc.add(target.pid, "600")
+    next_one = desk.handle(Request("POST", b'{"id":"uid-2","attempt":1}'))
+    assert json.loads(next_one.body) == {"state": "delivered", "id": "uid-2"}
+    assert not (tmp_path / "request.answer").exists()
