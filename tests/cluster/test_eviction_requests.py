@@ -188,7 +188,7 @@ def test_a_request_gives_notice_says_how_far_it_is_and_is_completed(world: World
     assert done["message"] in OVER
     # The API server takes it from the controller only if we have completed.
     world.controller.conclude("evicted")
-    assert "SoftEvictionCompleted" in world.cluster.event_reasons(NAMESPACE, "evicted")
+    wait_for("Event", lambda: "SoftEvictionCompleted" in world.cluster.event_reasons(NAMESPACE, "evicted"))
 
 
 def test_a_request_that_is_withdrawn_stands_the_victim_down(world: World) -> None:

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.cluster
 
 GANG = {keys.POD_GROUP: "train"}
 NAMES = ("a", "b", "c", "d")
-TOGETHER_SECONDS = 2.0
+TOGETHER_SECONDS = 20.0
+"""Much less than a deadline: that is how far apart they would be."""
 """Between the first hint and the last, on a busy machine; one after another would be a deadline apart."""
 
 
@@ -62,9 +63,9 @@ def wait_phases(cluster: ClusterHandle, namespace: str, phase: str, names: Seque
     return [cluster.wait_phase(namespace, name, phase) for name in names]
 
 
-def wait_gone(cluster: ClusterHandle, namespace: str, names: Sequence[str] = NAMES) -> None:
+def wait_gone(cluster: ClusterHandle, namespace: str, names: Sequence[str] = NAMES, seconds: float = 20.0) -> None:
     for name in names:
-        cluster.wait_gone(namespace, name)
+        cluster.wait_gone(namespace, name, seconds)
 
 
 def state(pod: Any) -> Any:
@@ -107,14 +108,14 @@ def test_a_mark_on_one_is_a_hint_to_all_and_none_goes_before_the_last_has_answer
 
 @pytest.mark.usefixtures("operator")
 def test_one_that_never_answers_is_waited_for_until_its_deadline(cluster: ClusterHandle, namespace: str) -> None:
-    with a_gang(cluster, namespace, seconds=6) as workloads:
+    with a_gang(cluster, namespace, seconds=15) as workloads:
         workloads["d"].on_post = workloads["d"].state = None
         save(workloads, "a", "b", "c")
         cluster.mark(namespace, "b")
         wait_phases(cluster, namespace, "saved", "abc")
         assert not any(deletes(cluster, namespace, name) for name in NAMES)
         deadline = state(cluster.pod(namespace, "d"))["deadline"]
-        wait_gone(cluster, namespace)
+        wait_gone(cluster, namespace, seconds=60)
     for name in NAMES:
         (deleted,) = deletes(cluster, namespace, name)
         assert deleted >= deadline

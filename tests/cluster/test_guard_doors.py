@@ -110,7 +110,7 @@ def test_a_toleration_holds_until_it_ends_and_then_its_pod_is_told_goes_and_make
         told = ours.in_phase(team, "tolerant", "hinted", "checkpointing")
         state = json.loads(told["metadata"]["annotations"]["reprieve.dev/eviction"])
         asked_at = datetime.fromisoformat(state["requestedAt"])
-        assert 0 <= (asked_at - ends_at).total_seconds() < 10
+        assert 0 <= (asked_at - ends_at).total_seconds() < 30
         assert (state["source"], state["initiator"]) == ("koordinator", "kube-scheduler")
         ours.save(team, "tolerant")
         ours.running(team, "preemptor")

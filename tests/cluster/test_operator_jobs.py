@@ -18,7 +18,7 @@ SUSPENDED = "reprieve.dev/suspended"
 
 @pytest.fixture(scope="module", autouse=True)
 def policy(cluster: ClusterHandle) -> Iterator[None]:
-    cluster.set_policy(suspendJobs="true", suspendedJobBackoff="8s")
+    cluster.set_policy(suspendJobs="true", suspendedJobBackoff="15s")
     yield
     cluster.set_policy()
 
@@ -78,8 +78,14 @@ def job_of(cluster: ClusterHandle, namespace: str) -> Any:
     return cluster.kubectl.get("job", "train", "-n", namespace)
 
 
+def suspended(cluster: ClusterHandle, namespace: str) -> Any:
+    """Return the Job as it was seen suspended, `None` where it runs."""
+    job = job_of(cluster, namespace)
+    return job if job["spec"].get("suspend") else None
+
+
 def is_suspended(cluster: ClusterHandle, namespace: str) -> bool:
-    return bool(job_of(cluster, namespace)["spec"].get("suspend"))
+    return suspended(cluster, namespace) is not None
 
 
 def mark_all(cluster: ClusterHandle, namespace: str, pods: list[Any]) -> None:
@@ -103,11 +109,11 @@ def test_a_job_whose_pods_have_all_saved_is_suspended_and_resumed_with_what_they
         cluster.wait_phase(namespace, first["metadata"]["name"], "terminating")
         assert not is_suspended(cluster, namespace), "the other is still saving"
         two.state = {"state": "saved", "path": "/data/2"}
-        wait_for("the suspension", lambda: is_suspended(cluster, namespace))
+        held = wait_for("the suspension", lambda: suspended(cluster, namespace))
         for pod in (first, second):
             cluster.wait_gone(namespace, pod["metadata"]["name"])
+    assert held["metadata"]["labels"][SUSPENDED] == "true"
     job = job_of(cluster, namespace)
-    assert job["metadata"]["labels"][SUSPENDED] == "true"
     slots = json.loads(job["metadata"]["annotations"]["reprieve.dev/ledger"])["slots"]
     assert {slot: entry["saved"]["path"] for slot, entry in slots.items()} == {"0": "/data/1", "1": "/data/2"} or {
         slot: entry["saved"]["path"] for slot, entry in slots.items()
@@ -117,7 +123,7 @@ def test_a_job_whose_pods_have_all_saved_is_suspended_and_resumed_with_what_they
         assert "delete" not in writes
         assert len(writes) <= 5
         assert writes[-1] == "patch status", "the disruption is announced before the job controller deletes"
-    wait_for("the resumption", lambda: not is_suspended(cluster, namespace))
+    wait_for("the resumption", lambda: not is_suspended(cluster, namespace), 60)
     wait_for("the Job's new pods", lambda: running(cluster, namespace, 2), 60)
     assert SUSPENDED not in job_of(cluster, namespace)["metadata"]["labels"]
     wait_for("Events", lambda: {"JobSuspended", "JobResumed"} <= set(events(cluster, namespace)))
@@ -176,7 +182,7 @@ def test_a_suspended_job_is_resumed_by_the_next_operator_but_not_one_that_somebo
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
     cluster.kubectl.apply(other | {"spec": {"suspend": True, "template": template}})
     successor = cluster.start_operator(resync_interval_seconds=1.0)
-    wait_for("the resumption", lambda: not is_suspended(cluster, namespace), 40)
+    wait_for("the resumption", lambda: not is_suspended(cluster, namespace), 80)
     assert cluster.kubectl.get("job", "theirs", "-n", namespace)["spec"]["suspend"] is True
     assert successor.stop() == 0
 

@@ -13,7 +13,9 @@ from reprieve_testing.workload import HINT, Workload
 
 pytestmark = pytest.mark.cluster
 
-HTTP = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "3s"}
+HTTP = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
+SHORT = HTTP | {"reprieve.dev/checkpoint-timeout": "6s"}
+"""Where its end is waited for: longer than what is looked at before takes, also on a busy machine."""
 KOORDINATOR = "scheduling.koordinator.sh/soft-eviction"
 PREEMPTOR = "reprieve.dev/preemptor"
 
@@ -82,10 +84,10 @@ def test_a_pod_that_wants_no_checkpoint_goes_at_once_and_keeps_its_grace(
 def test_one_that_never_answers_is_deleted_at_the_deadline_and_counted_as_failed(
     cluster: ClusterHandle, operator: Program, namespace: str
 ) -> None:
-    pod = cluster.create_pod(namespace, "mute", annotations=HTTP, finalizers=["example.com/other"])
+    pod = cluster.create_pod(namespace, "mute", annotations=SHORT, finalizers=["example.com/other"])
     with Workload(address(pod), on_post=None, state=None) as workload:
         cluster.mark(namespace, "mute")
-        ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "mute"))
+        ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "mute"), 40)
     assert state(ended)["outcome"] == "unresponsive"
     assert len(workload.posts) == 1
     failed = f'reprieve_preemption_failed_checkpoint_total{{namespace="{namespace}",reason="unresponsive"}}'
@@ -95,11 +97,11 @@ def test_one_that_never_answers_is_deleted_at_the_deadline_and_counted_as_failed
 
 @pytest.mark.usefixtures("operator")
 def test_one_that_answers_but_is_slow_is_extended_once_and_only_once(cluster: ClusterHandle, namespace: str) -> None:
-    pod = cluster.create_pod(namespace, "slow", annotations=HTTP, finalizers=["example.com/other"])
+    pod = cluster.create_pod(namespace, "slow", annotations=SHORT, finalizers=["example.com/other"])
     with Workload(address(pod)):
         cluster.mark(namespace, "slow")
         cluster.wait_phase(namespace, "slow", "extended")
-        ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "slow"))
+        ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "slow"), 40)
     assert state(ended)["outcome"] == "timed-out"
     assert cluster.event_reasons(namespace, "slow").count("CheckpointExtended") == 1
     # Begin, acknowledgement, extension, status, DELETE.
@@ -148,7 +150,7 @@ NOT_ITS_OWN = {
 def test_a_victim_with_another_ones_address_is_never_called_and_ends_at_its_deadline(
     cluster: ClusterHandle, namespace: str, address: str, why: str
 ) -> None:
-    cluster.create_pod(namespace, "odd", annotations=HTTP, finalizers=["example.com/other"])
+    cluster.create_pod(namespace, "odd", annotations=SHORT, finalizers=["example.com/other"])
     host = "10.99.0.1"
     addresses = {"podIP": address, "podIPs": [{"ip": address}], "hostIP": host, "hostIPs": [{"ip": host}]}
     patch = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": addresses}))
@@ -156,7 +158,7 @@ def test_a_victim_with_another_ones_address_is_never_called_and_ends_at_its_dead
     cluster.mark(namespace, "odd")
     hinted = cluster.wait_phase(namespace, "odd", "hinted")
     assert json.loads(hinted["metadata"]["annotations"]["reprieve.dev/checkpoint-request"])["attempt"] == 1
-    ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "odd"))
+    ended = wait_for("DELETE", lambda: _deleted(cluster, namespace, "odd"), 40)
     assert ended["status"]["podIP"] == address
     assert state(ended)["outcome"] == "unresponsive"
     told = f"{why}, so the hint is in annotation reprieve.dev/checkpoint-request instead"
@@ -165,7 +167,7 @@ def test_a_victim_with_another_ones_address_is_never_called_and_ends_at_its_dead
 
 @pytest.mark.usefixtures("operator")
 def test_taking_the_label_away_cancels_and_leaves_no_mark(cluster: ClusterHandle, namespace: str) -> None:
-    pod = cluster.create_pod(namespace, "spared", annotations=HTTP)
+    pod = cluster.create_pod(namespace, "spared", annotations=SHORT)
     with Workload(address(pod)) as workload:
         cluster.annotate(namespace, "spared", f"{PREEMPTOR}=uid-of-high")
         cluster.mark(namespace, "spared")
@@ -179,7 +181,7 @@ def test_taking_the_label_away_cancels_and_leaves_no_mark(cluster: ClusterHandle
     assert "deletionTimestamp" not in spared["metadata"]
     wait_for("Event", lambda: "SoftEvictionCancelled" in cluster.event_reasons(namespace, "spared"))
     cluster.mark(namespace, "spared")
-    cluster.wait_gone(namespace, "spared")
+    cluster.wait_gone(namespace, "spared", 40)
 
 
 @pytest.mark.usefixtures("operator")

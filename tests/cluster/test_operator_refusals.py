@@ -110,15 +110,15 @@ def test_one_that_is_almost_complete_is_reprieved_until_then_and_then_asked(
     cluster: ClusterHandle, namespace: str
 ) -> None:
     hint = {"reprieve.dev/checkpoint-hint": "annotation:", KOORDINATOR: MARK}
-    pod = cluster.create_pod(namespace, "almost", annotations=hint, spec={"activeDeadlineSeconds": 8})
+    pod = cluster.create_pod(namespace, "almost", annotations=hint, spec={"activeDeadlineSeconds": 20})
     reprieved = cluster.wait_phase(namespace, "almost", "reprieved")
     assert state(reprieved)["refusedOn"] == "near-completion"
-    assert moment(state(reprieved)["deadline"]) == moment(pod["status"]["startTime"]) + timedelta(seconds=8)
+    assert moment(state(reprieved)["deadline"]) == moment(pod["status"]["startTime"]) + timedelta(seconds=20)
     assert "reprieve.dev/checkpoint-request" not in reprieved["metadata"]["annotations"]
     shown = cluster.reprieve("watch", "--once", "-n", namespace)
     assert "reprieved" in shown.stdout
     assert "near-completion" in shown.stdout
-    hinted = cluster.wait_phase(namespace, "almost", "hinted")
+    hinted = cluster.wait_phase(namespace, "almost", "hinted", 60)
     assert "reprieve.dev/checkpoint-request" in hinted["metadata"]["annotations"]
     told = ["PreemptionRefused", "CheckpointRequested"]
     wait_for("Events", lambda: cluster.event_reasons(namespace, "almost") == told)

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -206,13 +207,15 @@ def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(cluster: 
 
 def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(cluster: ClusterHandle, namespace: str) -> None:
     operator = start_leader(cluster)
-    victim = cluster.create_pod(namespace, "twin", annotations=hinted_for(2))
+    victim = cluster.create_pod(namespace, "twin", annotations=hinted_for(6))
     with Workload(victim["status"]["podIP"], on_post=None):
         cluster.mark(namespace, "twin")
-        cluster.wait_phase(namespace, "twin", "hinted")
+        hinted = cluster.wait_phase(namespace, "twin", "hinted")
+        over = datetime.fromisoformat(state(hinted)["deadline"])
         operator.signal(signal.SIGSTOP)
         cluster.kubectl.read("delete", "pod", "twin", "-n", namespace, "--grace-period=1")
         twin = cluster.create_pod(namespace, "twin")
+        wait_for("its deadline is over", lambda: datetime.now(UTC) > over)
         operator.signal(signal.SIGCONT)
         wait_for("the victim's end is told", lambda: "SoftEvictionCompleted" in reasons(cluster, namespace))
     now = cluster.pod(namespace, "twin")

@@ -17,7 +17,7 @@ ALMOST_ALL_OF_ETCDS = [{"name": f"V{number}", "value": "x" * 140_000} for number
 MARK, AS_LONG_AS_THE_MARK = "reprieve.dev/soft-eviction", "example.com/soft-evictions"
 ROOM_FOR_A_DELETE = 64
 """Bytes: the API server writes when, and with which grace. A state takes 500, the condition 200."""
-ASKED_BY_ANNOTATION = {"reprieve.dev/checkpoint-hint": "annotation:", "reprieve.dev/checkpoint-timeout": "2s"}
+ASKED_BY_ANNOTATION = {"reprieve.dev/checkpoint-hint": "annotation:", "reprieve.dev/checkpoint-timeout": "6s"}
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_room_that_is_taken_after_the_hint_delays_nothing_and_leaves_no_finalize
     cluster.kubectl.read(
         "patch", "pod", "late", "-n", namespace, "--type=merge", "--patch-file=/dev/stdin", stdin=taken
     )
-    cluster.wait_gone(namespace, "late")
+    cluster.wait_gone(namespace, "late", 40)
     deletes = [entry for entry in cluster.audit(namespace, "late") if entry.verb == "delete"]
     assert [entry.status for entry in deletes] == [200]
 

@@ -138,7 +138,7 @@ async def test_a_review_that_needs_what_cannot_be_read_is_not_guessed(tmp_path: 
 
 
 async def test_term_drains_and_ends_with_0(tmp_path: Path):
-    async with running(tmp_path, "--drain-seconds", "0.5") as program:
+    async with running(tmp_path, "--drain-seconds", "3") as program:
         program.process.send_signal(signal.SIGTERM)
         await program.wait_for_log("draining")
         assert await program.get("/readyz") == (503, "not ready: draining\n")

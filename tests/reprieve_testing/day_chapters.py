@@ -204,14 +204,19 @@ def daemonsets_and_cronjobs_run(day: Day) -> None:
 
 
 def a_namespace_goes_with_everything_in_it(day: Day) -> None:
-    """One that is good, and one whose policy cannot even be read."""
+    """One that is good, and one whose policy cannot even be read.
+
+    On a node that stays: on one that is lost, nobody would end a pod for a minute, and a drain tries pods of a namespace that goes for as
+    long as that is there.
+    """
     team = day.make_namespace("closing", workload_type="hpc-batch")
+    said = {"labels": GOOD, "annotations": HINT, "node": "kwok-1"}
     day.make(
         team,
-        a_workload("Deployment", "site", labels=GOOD, annotations=HINT, more={"replicas": 2}),
-        a_workload("StatefulSet", "db", labels=GOOD, annotations=HINT),
-        a_job("runs", labels=GOOD, annotations=HINT),
-        a_pod("held", labels=GOOD, annotations=HINT, finalizers=["example.com/hold"]),
+        a_workload("Deployment", "site", **said, more={"replicas": 2}),
+        a_workload("StatefulSet", "db", **said),
+        a_job("runs", **said),
+        a_pod("held", **said, finalizers=["example.com/hold"]),
     )
     day.until(team, "job/runs", ".status.ready", "1")
     day.kubectl.read("delete", "namespace", team, "since-before-too", "--wait=false")

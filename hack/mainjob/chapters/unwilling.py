@@ -14,10 +14,10 @@ from reprieve_policy.eviction import Outcome
 TITLE = "Whoever does not answer goes at the deadline, whoever is slow gets more time once"
 
 STUBBORN, SLOW, PLAIN = "never-answers", "slow", "nothing-to-save"
-TIMEOUT_SECONDS = 4
-SLOW_SECONDS = 5.2  # longer than the timeout, shorter than the timeout and half of it again
+TIMEOUT_SECONDS = 8
+SLOW_SECONDS = 9  # longer than the timeout, shorter than the timeout and half of it again
 GRACE_SECONDS = 3  # the demo's cap, shorter than the pods' own 30 s
-SLACK_SECONDS = 5.0  # for a busy machine, and because the kubelet's times are whole seconds
+SLACK_SECONDS = 15.0  # for a busy machine, and because the kubelet's times are whole seconds
 COLUMNS = victim.columns(
     NAME=".metadata.name",
     GRACE=".metadata.deletionGracePeriodSeconds",
