@@ -105,14 +105,9 @@ class _Court:
     def has_room(self) -> bool:
         return any(self._fits(node, node.pods) for node in self._nodes)
 
-    def _goes(self, pod: Pod) -> bool:
-        """Say whether a pod goes anyway: by itself, or with its gang."""
-        with_gang = Difference.GANG in self._differing and _gang(pod) is not None and self._may_go(pod)
-        return pod.is_going or (with_gang and any(other.is_going for other in self._gang_of(pod)))
-
     def _is_passed_over(self, pods: Sequence[Pod]) -> bool:
         """Say whether a node is no candidate: upstream takes an error about one pod for one about its node."""
-        return any(pod.lacks_priority_class and self._is_below(pod) for pod in pods)
+        return any(pod.lacks_priority_class and self._is_below(pod) and not self._is_mate(pod) for pod in pods)
 
     def _takes_none(self) -> bool:
         named = self._preemptor.priority_class
@@ -121,7 +116,7 @@ class _Court:
 
     def _candidates(self, node: Node) -> Iterator[_Candidate]:
         """Yield what could be done on this node: one thing, or nothing."""
-        pods = [pod for pod in node.pods if not (Difference.GOING in self._differing and self._goes(pod))]
+        pods = [pod for pod in node.pods if not self._goes(pod)]
         if self._is_passed_over(pods):
             return
         units = list(self._units(pods))
@@ -169,16 +164,25 @@ class _Court:
                 yield _Unit(here, everyone, max(map(self._priority, everyone)), is_gang)
             seen.add(names)
 
+    def _is_mate(self, pod: Pod) -> bool:
+        """Say whether a pod is of the preemptor's own gang: then nothing else of it is looked at."""
+        return Difference.GANG in self._differing and _gang(pod) is not None and _gang(pod) == _gang(self._preemptor)
+
+    def _goes(self, pod: Pod) -> bool:
+        """Say whether a pod goes anyway; its gang does not for that: it is deleted, and nobody has marked it."""
+        return Difference.GOING in self._differing and pod.is_going
+
     def _gang_of(self, pod: Pod) -> tuple[Pod, ...]:
-        return tuple(other for node in self._scene.nodes for other in node.pods if _gang(other) == _gang(pod))
+        everyone = (other for node in self._scene.nodes for other in node.pods if _gang(other) == _gang(pod))
+        return tuple(other for other in everyone if not self._goes(other))
 
     def _may_go(self, pod: Pod) -> bool:
         """Say whether a pod by itself may be a victim."""
         refused = {
-            Difference.GOING: pod.is_going,
+            Difference.GOING: self._goes(pod),
             Difference.PREEMPTIBLE: pod.labels.get(PREEMPTIBLE) == "false",
             Difference.CLASS: not self._is_below_in_class(pod),
-            Difference.GANG: _gang(pod) is not None and _gang(pod) == _gang(self._preemptor),
+            Difference.GANG: self._is_mate(pod),
         }
         overflows = Difference.OVERFLOW not in self._differing
         return (
