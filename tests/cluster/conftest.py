@@ -3,7 +3,7 @@
 `REPRIEVE_TEST_CLUSTER` names another cluster, which is then left running: for the second run of an impatient author.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -18,3 +18,13 @@ def cluster() -> Iterator[ClusterHandle]:
     with cluster_for_tests(NAME) as handle:
         handle.install_operator_rights()
         yield handle
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failure what our programs said last: on a machine that nobody can look into, it is all there is."""
+    report = yield
+    handle = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(handle, ClusterHandle):
+        report.sections += [(program.log.name, program.tail()) for program in handle.programs]
+    return report

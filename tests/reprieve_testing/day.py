@@ -35,6 +35,8 @@ CONTROLLERS = ("system:kube-controller-manager", "system:serviceaccount:kube-sys
 class Call:
     """One change, as the API server's audit log has it."""
 
+    at: str
+    """When the API server got it, RFC 3339 in UTC with microseconds: these sort as times."""
     user: str
     verb: str
     resource: str
@@ -132,6 +134,7 @@ class Day:
                 target, status = entry["objectRef"], entry.get("responseStatus", {})
                 subresource = target.get("subresource", "")
                 yield Call(
+                    entry["requestReceivedTimestamp"],
                     entry.get("impersonatedUser", entry["user"])["username"],
                     entry["verb"],
                     target["resource"] + (f"/{subresource}" if subresource else ""),
