@@ -5,6 +5,7 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,15 @@ def test_colours_are_on_a_terminal_unless_somebody_does_not_want_them(tmp_path: 
     assert "\x1b" not in run("check", path).stdout
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Programs are started as on a terminal: tests that run in the background of a shell would have them ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_check_does_not_look_like_one_that_found_a_violation() -> None:
     process = subprocess.Popen([PROGRAM, "check", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
