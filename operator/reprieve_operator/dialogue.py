@@ -66,8 +66,11 @@ def inherit(state: Eviction) -> Knowledge:
 
 
 def give_up(knowledge: Knowledge) -> Knowledge:
-    """Return what is left to do where there is no further attempt: what has answered this one is still asked how far it is."""
-    return Knowledge.HEARD if knowledge is Knowledge.FORGOTTEN else Knowledge.SILENT
+    """Return what is left to do where there is no further attempt: what has answered this one is still asked how far it is.
+
+    Only what names this request counts of that: what no longer knows of it may speak of an earlier one.
+    """
+    return Knowledge.DOUBTED if knowledge is Knowledge.FORGOTTEN else Knowledge.SILENT
 
 
 def learn(knowledge: Knowledge, heard: Heard) -> Knowledge:

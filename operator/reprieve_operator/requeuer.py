@@ -12,6 +12,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import msgspec
+
 from reprieve_policy import bare_pod, keys, ledger, stamps, timestamp
 from reprieve_policy.eviction import Eviction
 from reprieve_policy.objects import annotations_of
@@ -36,7 +38,8 @@ _NEVER = (404, 422)
 """Its Namespace is gone; the API server no longer takes such a pod."""
 _FORBIDDEN, _CONFLICT = 403, 409
 _TERMINATING = "NamespaceTerminating"
-_GRANT_SECONDS = 60.0
+_GRANT_SECONDS, _DENIAL_SECONDS = 60.0, 2.0
+"""For which an answer about the right to create pods counts: a no is to be none soon after an admin has bound it."""
 _MAX_GRANTS = 1000
 
 
@@ -90,6 +93,10 @@ class Requeuer:
         if why := self._store.refuses(replacement):
             self._announcer.announce(Regarding.pod(pod.metadata), *story.not_requeued(why))
             return
+        before = annotations_of(pod.metadata).get(keys.REQUEUED_FROM, "")
+        if self._store.places.get(before) == Place(namespace, pod.metadata.name or ""):
+            # It was made, and that could not be noted. Without this, the older one would come back, with what it had saved.
+            await self._store.remove(before)
         await self._store.put(uid, replacement)
 
     async def finished(self, uid: str) -> None:
@@ -142,6 +149,9 @@ class Requeuer:
                 await self._store.remove(uid)
             else:
                 await self._bring_back(uid, place)
+        except msgspec.MsgspecError as error:
+            # One that cannot be read must not keep the others from being made.
+            self._postpone(uid, place, ApiError(0, "Unreadable", str(error)))
         except ApiError as error:
             self._postpone(uid, place, error)
         if uid not in self._store.places:
@@ -238,8 +248,8 @@ class Requeuer:
     async def _may_create(self, namespace: str) -> bool:
         """Return whether the Namespace wants it: whether somebody has bound the right to create pods there to us."""
         now = self._clock.monotonic()
-        asked_at, granted = self._granted.get(namespace, (-_GRANT_SECONDS, False))
-        if now - asked_at < _GRANT_SECONDS:
+        until, granted = self._granted.get(namespace, (now, False))
+        if now < until:
             return granted
         attributes = {"namespace": namespace, "verb": "create", "resource": "pods"}
         review = {
@@ -251,5 +261,7 @@ class Requeuer:
         granted = bool(answer["status"]["allowed"])
         if len(self._granted) >= _MAX_GRANTS:
             self._granted.clear()
-        self._granted[namespace] = (now, granted)
+        self._granted[namespace] = (now + (_GRANT_SECONDS if granted else _DENIAL_SECONDS), granted)
+        if not granted:
+            _log.info("bare pods are not made anew: no right to create pods", extra={"namespace": namespace})
         return granted

@@ -67,14 +67,19 @@ def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, 
         first_submitted_at=before.first_submitted_at if before else _submitted_at(metadata, now),
         # A slot of its own has one pod at a time.
         eviction_ids=(*known, eviction.eviction_id)[-(_MAX_IDS if _is_shared(slot) else 1) :],
-        checkpoint=_latest(eviction.checkpoint, before.checkpoint if before else None),
+        checkpoint=_last_saved(slot, before.checkpoint if before else None, eviction.checkpoint),
     )
     return _newest({name: entry for name, entry in ledger.items() if name != slot} | {slot: after})
 
 
-def _latest(*found: Checkpoint | None) -> Checkpoint | None:
-    """Return the checkpoint that was saved last: a failed one takes none back, and pods need not go in the order in which they saved."""
-    return max((one for one in found if one is not None), key=lambda one: one.saved_at, default=None)
+def _last_saved(slot: str, before: Checkpoint | None, now: Checkpoint | None) -> Checkpoint | None:
+    """Return the checkpoint that was saved last; an eviction without one takes none back.
+
+    Pods that share a slot need not go in the order in which they saved. Where there is one at a time, no clock is asked.
+    """
+    if before is None or now is None:
+        return now or before
+    return max(before, now, key=lambda one: one.saved_at) if _is_shared(slot) else now
 
 
 def retract(ledger: Ledger, slot: str, eviction: Eviction) -> Ledger:

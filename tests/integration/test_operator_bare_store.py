@@ -1,6 +1,7 @@
 """Bare pods that wait for being made anew: the room for them, which one tenant's never take all of, and which victims come back."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -38,6 +39,9 @@ class Cluster:
     objects: dict[str, Any] = field(default_factory=dict)
     current: PolicySettings = field(default_factory=lambda: PolicySettings(recreate_bare_pods=True))
     told: list[tuple[str, str, str]] = field(default_factory=list)
+    allows: bool = True
+    asked: int = 0
+    """How often about its right to make pods."""
     refuses: dict[str, ApiError] = field(default_factory=dict)
     """What the deletions of paths come to."""
 
@@ -50,7 +54,8 @@ class Cluster:
 
     async def create(self, path: str, document: Any) -> Any:
         if path == REVIEWS:
-            return {"status": {"allowed": True}}
+            self.asked += 1
+            return {"status": {"allowed": self.allows}}
         place = f"{path}/{document['metadata']['name']}"
         if place in self.objects:
             raise ApiError(409, "AlreadyExists", "it is there")
@@ -89,14 +94,16 @@ class Cluster:
         self.objects[f"{PODS}/{name}"] = whole
         await self.requeuer(store).preserve(msgspec.convert(whole, Pod), state)
 
-    def requeuer(self, store: BareStore, now: datetime = NOW) -> Requeuer:
+    def requeuer(
+        self, store: BareStore, now: datetime = NOW, monotonic: Callable[[], float] = time.monotonic
+    ) -> Requeuer:
         return Requeuer(
             cast("Effects", self),
             store,
             policy=cast("PolicySource", self),
             announcer=cast("Announcer", self),
             metrics=Metrics(),
-            clock=Clock(now=lambda: now),
+            clock=Clock(now=lambda: now, monotonic=monotonic),
             interval_seconds=0.01,
         )
 
@@ -214,6 +221,57 @@ async def test_what_takes_the_place_of(cluster: Cluster, saved: Checkpoint | Non
     told = cluster.records[0]["data"]["pod"]["metadata"]["annotations"]
     assert told[keys.RESUME_FROM_CHECKPOINT] == want
     assert told[keys.PREEMPTED_COUNT] == "2"
+
+
+async def test_what_it_was_told_of_its_rights_is_asked_again_soon_where_it_was_a_no(cluster: Cluster) -> None:
+    """Without this, what is preempted just after an admin has bound the right would be lost."""
+    store, seconds = cluster.store(), [0.0]
+    requeuer = cluster.requeuer(store, monotonic=lambda: seconds[0])
+
+    async def preserve(name: str) -> None:
+        whole = cluster.objects[f"{PODS}/{name}"] = a_bare_pod("team", name)
+        await requeuer.preserve(msgspec.convert(whole, Pod), an_eviction().build())
+
+    cluster.allows = False
+    await preserve("before")
+    await preserve("with-it")
+    assert (cluster.asked, cluster.records) == (1, [])
+    cluster.allows = True
+    seconds[0] += 2
+    await preserve("after")
+    seconds[0] += 59
+    await preserve("later")
+    assert cluster.asked == 2
+    assert [place.name for place in store.places.values()] == ["after", "later"]
+
+
+async def test_what_was_made_before_does_not_come_back_for_what_it_has_become(cluster: Cluster) -> None:
+    """That it was made could not be noted."""
+    store = cluster.store()
+    await cluster.preserve(store, "train")
+    made = a_bare_pod("team", "train", **{keys.REQUEUED_FROM: "uid-train"})
+    made["metadata"]["uid"] = "uid-second"
+    cluster.objects[f"{PODS}/train"] = made
+    await cluster.requeuer(store).preserve(msgspec.convert(made, Pod), an_eviction().build())
+    assert list(store.places) == ["uid-second"]
+    assert len(cluster.records) == 1
+
+
+async def test_whoever_says_it_took_anothers_place_takes_nothing_from_it(cluster: Cluster) -> None:
+    store = cluster.store()
+    await cluster.preserve(store, "train")
+    await cluster.preserve(store, "liar", **{keys.REQUEUED_FROM: "uid-train"})
+    assert [place.name for place in store.places.values()] == ["train", "liar"]
+
+
+async def test_one_that_cannot_be_read_keeps_no_other_from_being_made(cluster: Cluster) -> None:
+    store = cluster.store()
+    await cluster.preserve(store, "broken")
+    await cluster.preserve(store, "train")
+    cluster.objects[f"{PODS}/broken"] |= {"status": {"conditions": "none"}}
+    del cluster.objects[f"{PODS}/train"]
+    await attend(cluster, lambda: "train" in {name for name, *_ in cluster.told})
+    assert cluster.objects[f"{PODS}/train"]["metadata"]["annotations"][keys.REQUEUED_FROM] == "uid-train"
 
 
 TRAIN = f"{PODS}/train"

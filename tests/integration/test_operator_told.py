@@ -306,13 +306,15 @@ async def test_one_that_was_started_anew_and_gives_no_id_then_is_told_again(play
     assert cluster.end.step == 700
 
 
-async def test_one_that_always_forgets_is_told_three_times_and_still_heard(play: Play) -> None:
-    gets = saying(*[IDLE] * 20, NEW)
+async def test_one_that_always_forgets_is_told_three_times_and_still_heard_where_it_names_this_one(play: Play) -> None:
+    gets = saying(*[IDLE] * 20, OLD, OLD, OLD, named(NEW))
     workload = Workload(posts=saying(SAVING), gets=gets)
     cluster = await play(workload)
     await until(lambda: cluster.end)
     assert workload.attempts == [1, 2, 3]
     assert len(set(cluster.deadlines[:4])) == 1
+    assert cluster.end is not None
+    assert cluster.end.step == 700
 
 
 def deliver(desk: Desk, eviction_id: str) -> None:

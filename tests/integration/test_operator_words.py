@@ -194,7 +194,8 @@ def test_what_is_known_of_a_hint(cases: list[tuple[Knowledge, Heard, Knowledge]]
 
 
 def test_without_another_attempt_only_what_answered_this_one_is_still_asked() -> None:
-    assert dialogue.give_up(Knowledge.FORGOTTEN) is Knowledge.HEARD
+    assert dialogue.give_up(Knowledge.FORGOTTEN) is Knowledge.DOUBTED
+    assert dialogue.learn(Knowledge.DOUBTED, Heard.UNNAMED) is Knowledge.FORGOTTEN
     assert dialogue.give_up(Knowledge.LOST) is dialogue.give_up(Knowledge.UNNAMED) is Knowledge.SILENT
 
 

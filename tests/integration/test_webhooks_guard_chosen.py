@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.settings import PolicySettings
 from reprieve_testing.guard_scene import (
@@ -157,6 +158,44 @@ async def test_of_one_that_can_spare_none_all_are_marked_wherever_they_run(
         await ours.choose("a")
         await ours.delete("a", is_nominated=is_nominated)
         assert sorted(ours.scene.marked()) == ["a", "far"]
+
+
+SILENT = {"annotations": {}, "labels": {keys.PREEMPTION_CLASS: "3"}}
+WANTING: Mapping[str, tuple[Any, Any]] = {
+    "none of it wants notice": (SILENT, SILENT),
+    "only those elsewhere do": (SILENT, {}),
+    "only those here do": ({}, SILENT),
+}
+
+
+@pytest.mark.parametrize(("here", "there"), WANTING.values(), ids=WANTING)
+async def test_also_where(tmp_path: Path, here: Any, there: Any) -> None:
+    """Without this, a scheduler would take those that are here, and the others would run on below their minimum."""
+    gang = [a_chosen("a", "8", group="few", **here), a_chosen("far", "8", node="node-2", group="few", **there)]
+    async with beside(tmp_path, "auto", *gang) as ours:
+        await ours.choose("a")
+        response = await ours.delete("a", is_nominated=False)
+        assert not response["allowed"]
+        assert sorted(ours.scene.marked()) == ["a", "far"]
+
+
+async def test_one_beside_them_that_wants_no_notice_gets_none(tmp_path: Path) -> None:
+    gang = [a_chosen("a", "4", group="few"), a_chosen("far", "8", node="node-2", group="few")]
+    async with beside(tmp_path, "auto", *gang, a_chosen("single", "4", **SILENT)) as ours:
+        await ours.choose("a")
+        assert (await ours.delete("single", is_nominated=False))["allowed"]
+        assert ours.scene.marked() == []
+
+
+@pytest.mark.parametrize("status", [409, 503])
+async def test_where_one_elsewhere_cannot_be_marked_it_is_tried_again(tmp_path: Path, status: int) -> None:
+    """No scheduler comes to it."""
+    gang = [a_chosen("a", "8", group="few"), a_chosen("far", "8", node="node-2", group="few")]
+    async with beside(tmp_path, "auto", *gang) as ours:
+        await ours.choose("a")
+        ours.scene.stub.refuses[f"{TEAM}/far"] = status
+        assert not (await ours.delete("a", is_nominated=False))["allowed"]
+        assert ours.scene.marked() == ["a", "far", "far", "far"]
 
 
 async def test_of_a_gang_that_is_marked_by_now_nobody_goes_for_another(tmp_path: Path) -> None:

@@ -67,6 +67,9 @@ class Chosen:
         by = self.choice.preemptor.uid if self.choice else ""
         return {by} if self.of(node, victim_uid, by=by) else ()
 
+    def is_inseparable(self, victim_uid: str, *, by: str) -> bool:
+        return self.choice is not None and by == self.choice.preemptor.uid and victim_uid in self.choice.inseparable
+
     def choose(self, by: str, *victims: str) -> None:
         named = tuple(Named(f"uid-of-{name}", "team-a", name) for name in victims)
         self.choice = Choice(preemptor=Named(f"uid-of-{by}", "team-b", by), node=NODE, victims=named)

@@ -359,6 +359,15 @@ def test_one_whose_mark_nobody_takes_up_goes_no_longer_than_anybody_waits(cluste
     assert cluster.tenant("a").is_going
 
 
+def test_another_of_its_name_is_waited_for_as_long(cluster: Cluster) -> None:
+    """The watch was away as the first went."""
+    marked = {keys.SOFT_EVICTION: "requested"}
+    cluster.put("a", labels=marked)
+    cluster.seconds += cluster.facts.settings.ceiling_seconds
+    cluster.put("a", labels=marked, uid="uid-of-another")
+    assert cluster.tenant("a").is_going
+
+
 def test_one_that_is_told_meanwhile_goes(cluster: Cluster) -> None:
     marked = {keys.SOFT_EVICTION: "requested"}
     cluster.put("a", labels=marked)

@@ -82,14 +82,19 @@ class Court:
         return self._spare[key]
 
     def members(self, group: Group) -> tuple[Tenant, ...]:
-        """Return the pods that a gang is judged by, and goes with: all but who is only deleted, and goes alone.
+        """Return the pods that a gang is judged by, and goes with: all but who is only deleted, or not soon, and goes alone.
 
         Without this, whoever deletes one small pod of his own, with a grace as long as he likes, would protect the rest of its gang.
         """
         if group.key not in self._members:
             # Once: a large gang is on many nodes.
-            self._members[group.key] = tuple(member for member in group.members if not member.is_only_deleted)
+            self._members[group.key] = tuple(member for member in group.members if not self._goes_alone(member))
         return self._members[group.key]
+
+    def _goes_alone(self, member: Tenant) -> bool:
+        # Also one that was told first: its deletion is no more the operator's.
+        is_late = member.is_deleted and self.grounds.departure(member) is Departure.NOT_SOON
+        return member.is_only_deleted or is_late
 
     def _goes_whole(self, group: Group) -> bool:
         """True where the gang says so, or where it can spare none.

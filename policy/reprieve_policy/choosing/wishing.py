@@ -10,7 +10,10 @@ from .scene import Port, Repulsion, Requirement, Term, Toleration, Wish
 _EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # nothing is bound: an absent `hostIP` means it
 
 _MOST_TERMS = 16
-"""Of one pod's anti-affinity: of more, nobody could look at all of them for every preemptor."""
+"""Of one pod's anti-affinity: nobody could look at more for every preemptor, so that whoever has more keeps everybody away."""
+
+
+_FROM_EVERYBODY = Repulsion(None, ())
 
 
 def wish_of(spec: PodSpec) -> Wish:
@@ -52,7 +55,9 @@ def depends_on_pods(spec: PodSpec) -> bool:
 def repels(spec: PodSpec, namespace: str) -> tuple[Repulsion, ...]:
     """Return which others a pod of this Namespace keeps away."""
     terms = () if spec.affinity is None else _required(spec.affinity.podAntiAffinity)
-    return tuple(_repulsion(term, namespace) for term in terms[:_MOST_TERMS] if term.labelSelector is not None)
+    if len(terms) > _MOST_TERMS:
+        return (_FROM_EVERYBODY,)
+    return tuple(_repulsion(term, namespace) for term in terms if term.labelSelector is not None)
 
 
 def requirements_of(selector: Selector | None) -> tuple[Requirement, ...]:

@@ -154,15 +154,15 @@ def test_where_those_who_were_told_suffice_it_is():
     assert choosing.decide(ONE, a_scene(both).build(), ["a"]).obstacles == {"a": Obstacle.WILL_HAVE_ROOM}
 
 
-def test_the_mates_of_one_that_goes_in_years_stay_and_are_no_victims():
+def test_nobody_waits_for_the_mates_of_one_that_goes_in_years():
     mate = a_tenant("mate", group=TEAM)
     going = a_tenant("one", group=TEAM, is_going=True, is_deleted=True, goes_at=after(10**9))
     scene = a_scene(a_room("a", mate, cpu=1), a_room("b", going, cpu=1), a_room("c", a_tenant("low"), cpu=1))
 
     found = choosing.decide(ONE, scene.with_gang("old").build(), ["a", "b", "c"])
 
-    assert found.obstacles == {"a": Obstacle.NO_VICTIMS, "b": Obstacle.NO_VICTIMS}
-    assert found.best is not None
+    assert found.obstacles == {"b": Obstacle.NO_VICTIMS}
+    assert {choice.node for choice in found.choices} == {"a", "c"}
 
 
 FAR_OFF = {**DELETED, "goes_at": after(10**9)}
@@ -171,7 +171,8 @@ SHIELDS = {
     "it is overdue by more than anybody waits": ({**DELETED, "goes_at": after(-CEILING - 1)}, True),
     "it is deleted, and goes soon": ({**DELETED, "goes_at": after(30)}, True),
     "it is marked, and nobody has told it": (MARKED, False),
-    "the operator told it": ({**FAR_OFF, "is_told": True}, False),
+    "the operator told it": ({**DELETED, "goes_at": after(30), "is_told": True}, False),
+    "the operator told it, and its owner has it go in years": ({**FAR_OFF, "is_told": True}, True),
 }
 
 

@@ -222,6 +222,10 @@ TENANTS = {
         pod=a_pod(repelling({"labelSelector": {}, "namespaces": ["a"], "namespaceSelector": {}})),
         want={"repels": (Repulsion(None, ()),)},
     ),
+    "everybody where it has more terms than can be looked at": Case(
+        pod=a_pod(repelling(*[{"labelSelector": {"matchLabels": {"app": "db"}}}] * 17)),
+        want={"repels": (Repulsion(None, ()),)},
+    ),
     "nobody where it selects no pods": Case(pod=a_pod(repelling({})), want={"repels": ()}),
     "the guard is not asked in Kubernetes' own Namespaces": Case(
         pod=a_pod({}, labels=in_class(4), namespace="kube-system"), want={"is_guarded": False}

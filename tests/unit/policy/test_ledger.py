@@ -157,6 +157,12 @@ def test_nor_does_one_that_was_saved_before_it_and_whose_pod_goes_after() -> Non
     assert known[""].preempted_count == 2
 
 
+def test_where_there_is_one_pod_at_a_time_the_later_eviction_saved_last_whatever_a_clock_says() -> None:
+    ahead = replace(SAVED, saved_at=after(300 * 86400))
+    known = record(record({}, "0", evicted(1, ahead)), "0", evicted(2, SAVED))
+    assert known["0"].checkpoint == SAVED
+
+
 def test_an_owner_saved_last_when_any_of_its_pods_did() -> None:
     known = record({}, "0", evicted(1, SAVED))
     known = record(known, "1", evicted(2, replace(SAVED, saved_at=after(30))))

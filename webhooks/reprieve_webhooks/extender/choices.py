@@ -33,6 +33,9 @@ class Choice:
     victims: tuple[Named, ...]
     elsewhere: tuple[Named, ...] = ()
     """Of their gangs, who goes with them and is not taken with them by the operator: not by its own word the gang goes as a whole."""
+    inseparable: frozenset[str] = frozenset()
+    """The uids of such gangs' pods, here and elsewhere: each is to be marked, also where it wants no notice. Without this, a
+    scheduler would take those that are here, and the others would run on below their minimum."""
 
     def takes(self, node: str, victim_uid: str) -> bool:
         """True where this pod of this node is one of them."""
@@ -47,6 +50,9 @@ class LastChoices(Protocol):
 
     def preemptors(self, node: str, victim_uid: str) -> Collection[str]:
         """Return the uids of those in whose latest set this victim of `node` is."""
+
+    def is_inseparable(self, victim_uid: str, *, by: str) -> bool:
+        """True where this victim goes with others that the operator does not take with it, in the latest set of the preemptor `by`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,12 @@ class RememberedChoices:
         """Return the uids of those in whose latest set this victim of `node` is."""
         self._expire()
         return {uid for uid, one in self._by_preemptor.items() if one.choice.takes(node, victim_uid)}
+
+    def is_inseparable(self, victim_uid: str, *, by: str) -> bool:
+        """True where this victim goes with others that the operator does not take with it, in the latest set of the preemptor `by`."""
+        self._expire()
+        remembered = self._by_preemptor.get(by)
+        return remembered is not None and victim_uid in remembered.choice.inseparable
 
     def _expire(self) -> None:
         """Forget what is old, and the oldest of what is too much."""

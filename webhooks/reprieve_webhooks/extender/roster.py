@@ -64,6 +64,13 @@ class _Expected(NamedTuple):
     """What it was taken for as it was seen."""
 
 
+class _Marked(NamedTuple):
+    """Which pod was marked, and until when that counts as going, as long as nobody has told it."""
+
+    uid: str
+    until: float
+
+
 class Roster:
     """The pods, judged and seated."""
 
@@ -85,8 +92,8 @@ class Roster:
         self._due: dict[Key, None] = {}
         """To be judged again."""
         self._expected: dict[Key, _Expected] = {}
-        self._marked: dict[Key, float] = {}
-        """Until when those that nobody has told yet count as going."""
+        self._marked: dict[Key, _Marked] = {}
+        """Those that nobody has told yet."""
         self._linked: dict[Link, set[Key]] = {}
         self._jobs: dict[Link, Walltime] = {}
         self._groups: dict[Link, NativeGroup] = {}
@@ -234,8 +241,10 @@ class Roster:
             self._marked.pop(key, None)
             return taken_for
         now = self._monotonic()
-        until = self._marked.setdefault(key, now + self._facts_of("").settings.ceiling_seconds)
-        return taken_for if now < until else replace(taken_for, is_going=False, goes_for="")
+        known = self._marked.get(key)
+        if known is None or known.uid != taken_for.uid:
+            known = self._marked[key] = _Marked(taken_for.uid, now + self._facts_of("").settings.ceiling_seconds)
+        return taken_for if now < known.until else replace(taken_for, is_going=False, goes_for="")
 
     def _goes(self, key: Key) -> bool:
         taken_for = self._pods[key].taken_for
@@ -258,7 +267,9 @@ class Roster:
             del self._facts[name]
         now = self._monotonic()
         self._due.update(dict.fromkeys(key for key, one in self._expected.items() if one.until <= now))
-        self._due.update(dict.fromkeys(key for key, until in self._marked.items() if until <= now and self._goes(key)))
+        self._due.update(
+            dict.fromkeys(key for key, one in self._marked.items() if one.until <= now and self._goes(key))
+        )
         if changed:
             self._due.update(dict.fromkeys(key for key in self._pods if key[0] in changed))
 

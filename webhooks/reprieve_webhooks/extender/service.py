@@ -267,8 +267,17 @@ class Extender:
         _LOG.info("victims chosen", extra=extra)
         by = Named(preemptor.guest.uid, preemptor.namespace, preemptor.name)
         self._stage.expect(preemptor, best.node, best.everyone)
-        elsewhere = (one for one in best.elsewhere if one.mode is not Mode.ALL)
-        self._choices.remember(Choice(by, best.node, tuple(map(_named, best.victims)), tuple(map(_named, elsewhere))))
+        elsewhere = [one for one in best.elsewhere if one.mode is not Mode.ALL]
+        gangs = {one.group for one in elsewhere}
+        self._choices.remember(
+            Choice(
+                by,
+                best.node,
+                tuple(map(_named, best.victims)),
+                tuple(map(_named, elsewhere)),
+                frozenset(one.uid for one in best.everyone if one.group in gangs),
+            )
+        )
         answer = Answer(best.node, uids, best.violations)
         return self._say(Outcome.PARTIAL if cut_short else Outcome.CHOSEN, wire.render(answer))
 

@@ -40,6 +40,8 @@ class Case:
     """Of the Job that the pod belongs to."""
     native: NativeGroup | None
     """The PodGroup that the pod names."""
+    is_inseparable: bool = False
+    """It was chosen with all of its gang, which does not go as a whole by its own word."""
 
     @property
     def goes_whole(self) -> bool:
@@ -68,7 +70,7 @@ class Case:
         """Return the pod as it is ruled on."""
         own = walltime.read(self.victim.status.startTime, self.victim.spec.activeDeadlineSeconds)
         bound = walltime.tightest((own, self.job), now)
-        return replace(seen(self.victim), walltime=bound, goes_whole=self.goes_whole)
+        return replace(seen(self.victim), walltime=bound, goes_whole=self.goes_whole or self.is_inseparable)
 
 
 class Cases:

@@ -37,6 +37,10 @@ class NoChoices:
         """Return nothing."""
         return None
 
+    def is_inseparable(self, victim_uid: str, *, by: str) -> bool:  # noqa: ARG002 - there never was one
+        """Return no."""
+        return False
+
     def preemptors(self, node: str, victim_uid: str) -> Collection[str]:  # noqa: ARG002 - there never was one
         """Return nobody."""
         return ()
@@ -62,7 +66,7 @@ class Guard:
         self._memory, self._paces = Memory(), Paces()
         self._choices: LastChoices = choices or NoChoices()
         self._cases = Cases(self._pods, facts)
-        self._judge = Judge(self._cases, self._pods, self._memory, stage, now)
+        self._judge = Judge(self._cases, self._pods, self._memory, self._choices, stage, now)
         self._marker = Marker(self._pods, self._cases, self._judge, now)
 
     async def answer(self, request: GuardRequest) -> Answer:

@@ -11,6 +11,7 @@ from reprieve_policy.choosing.scene import Preemptor, Scene, Tenant
 from reprieve_policy.guarding import Ruling, Seeker
 from reprieve_policy.nominee import Nominee
 from reprieve_policy.objects import group_name_of
+from reprieve_webhooks.extender.choices import LastChoices
 from reprieve_webhooks.extender.service import Stage
 
 from .case import Case, Cases, seen
@@ -64,9 +65,16 @@ class Judge:
     """Rules on cases; raises `ApiError`."""
 
     def __init__(
-        self, cases: Cases, pods: Pods, memory: Memory, stage: Stage | None, now: Callable[[], datetime]
+        self,
+        cases: Cases,
+        pods: Pods,
+        memory: Memory,
+        choices: LastChoices,
+        stage: Stage | None,
+        now: Callable[[], datetime],
     ) -> None:
-        self._cases, self._pods, self._memory, self._stage, self._now = cases, pods, memory, stage, now
+        self._cases, self._pods, self._memory, self._choices = cases, pods, memory, choices
+        self._stage, self._now = stage, now
 
     def rule(self, case: Case) -> Ruling:
         """Rule on a pod for whomever it may go."""
@@ -98,6 +106,7 @@ class Judge:
 
     async def rule_for(self, case: Case, suspect: Suspect) -> Ruling:
         """Rule on a pod that goes for this one."""
+        case = replace(case, is_inseparable=self._choices.is_inseparable(case.victim.uid, by=suspect.uid))
         tenant = reading.tenant_of(case.victim, case.facts, native=case.native, job=case.job, now=self._now())
         # What protects a gang as a whole is known where the extender is.
         refusal = choosing.why_not(suspect.preemptor, tenant, await self._scene(case, tenant, suspect.around))

@@ -16,6 +16,9 @@ from .pods import Pods
 
 _LOG = logging.getLogger(__name__)
 
+_TRIES = 3
+"""To mark one to which no scheduler comes: a pod that changes meanwhile is read again."""
+
 
 class Marker:
     """Marks victims."""
@@ -46,20 +49,37 @@ class Marker:
         for fellow in (*chosen.victims, *chosen.elsewhere):
             if fellow.uid == marked.victim.uid:
                 continue
+            gangs.add(
+                await self._mark_fellow(fellow, suspect, gangs, tries=_TRIES if fellow in chosen.elsewhere else 1)
+            )
+
+    async def _mark_fellow(
+        self, fellow: Named, suspect: Suspect, gangs: Container[GroupKey | None], *, tries: int
+    ) -> GroupKey | None:
+        """Mark a pod, unless its gang is one of these; return the gang that is marked by that."""
+        for _ in range(tries):
             try:
-                gangs.add(await self._mark_fellow(fellow, suspect, gangs))
+                is_marked, gang = await self._try_fellow(fellow, suspect, gangs)
             except ApiError as error:
-                # It is found out when the scheduler comes to it.
+                # Of those on the node, it is found out when the scheduler comes to it.
                 extra = {"pod": f"{fellow.namespace}/{fellow.name}", "error": str(error)}
                 _LOG.info("fellow victim not marked", extra=extra)
+                continue
+            if is_marked:
+                return gang
+        return None
 
-    async def _mark_fellow(self, fellow: Named, suspect: Suspect, gangs: Container[GroupKey | None]) -> GroupKey | None:
-        """Mark a pod, unless its gang is one of these; return the gang that is marked by that."""
+    async def _try_fellow(
+        self, fellow: Named, suspect: Suspect, gangs: Container[GroupKey | None]
+    ) -> tuple[bool, GroupKey | None]:
+        """Return whether there is nothing left to do, and the gang that is marked by that."""
         victim = await self._pods.find(fellow.namespace, fellow.name)
         if victim is None or victim.uid != fellow.uid:
-            return None
+            return True, None
         case = await self._cases.of(victim, fellow.namespace, Door.PREEMPTION)
         if case.gang is not None and case.gang in gangs:
-            return None
+            return True, None
         ruling = await self._judge.rule_for(case, suspect)
-        return case.gang if ruling.marks and await self.mark(case, suspect) else None
+        if not ruling.marks:
+            return True, None
+        return await self.mark(case, suspect), case.gang
