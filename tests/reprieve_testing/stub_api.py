@@ -40,7 +40,7 @@ class StubApi:
     patches: list[tuple[str, Any]] = field(default_factory=list)
     """Path and body of each."""
     refuses: dict[str, int] = field(default_factory=dict)
-    """The status with which a patch of a path is refused."""
+    """The status with which a patch of a path is refused; 0 hangs up."""
     is_failing: bool = False
     watches_refused: list[tuple[int, str]] = field(default_factory=list)
     """The status, and its cause, with which each of the next watches is refused; 0 hangs up."""
@@ -82,8 +82,10 @@ class StubApi:
     async def _patch(self, request: web.BaseRequest) -> web.Response:
         self.patches.append((request.path, await request.json()))
         status = self.refuses.get(request.path, 200)
+        if not status and request.transport is not None:
+            request.transport.abort()
         refused = {"code": status, "reason": "Refused", "message": "no"}
-        return web.json_response({"metadata": {}} if status == 200 else refused, status=status)
+        return web.json_response({"metadata": {}} if status == 200 else refused, status=status or 502)
 
     async def _review_access(self, request: web.BaseRequest) -> web.Response:
         document = await request.json()

@@ -64,6 +64,9 @@ class Marker:
                 # Of those on the node, it is found out when the scheduler comes to it.
                 extra = {"pod": f"{fellow.namespace}/{fellow.name}", "error": str(error)}
                 _LOG.info("fellow victim not marked", extra=extra)
+                if not error.status:
+                    # It does not answer, and its patience with this review is running out: then the first would go without notice.
+                    return None
                 continue
             if is_marked:
                 return gang
