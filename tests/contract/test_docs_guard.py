@@ -5,7 +5,6 @@ the pages say of other projects has its source.
 import math
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -115,16 +114,3 @@ def test_what_it_says_of_others_is_linked_to_the_very_version_that_was_read() ->
 
 def test_the_page_for_admins_is_read_in_five_minutes() -> None:
     assert len(PAGES["guard.md"].replace("|", " ").split()) <= 900
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_its_links_lead_to_headings(name: str) -> None:
-    for page, heading in re.findall(r"\]\(([a-z-]+\.md)?(?:#([a-z0-9-]+))?\)", PAGES[name]):
-        text = (Path(DOCS) / (page or name)).read_text(encoding="utf-8")
-        assert not heading or heading in {
-            re.sub("[^a-z0-9 -]", "", line.lower()).replace(" ", "-") for line in headings(text)
-        }
-
-
-def headings(text: str) -> list[str]:
-    return re.findall(r"^#+ (.*)$", text, re.MULTILINE)
