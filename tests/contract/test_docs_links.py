@@ -9,7 +9,10 @@ from reprieve_testing import manifests
 
 PAGES = (
     *sorted((manifests.ROOT / "docs").glob("*.md")),
-    *(manifests.ROOT / path for path in ("manifests/README.md", "hack/README.md", "hack/bench/README.md", "CHANGELOG.md")),
+    *(
+        manifests.ROOT / path
+        for path in ("manifests/README.md", "hack/README.md", "hack/bench/README.md", "CHANGELOG.md")
+    ),
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
