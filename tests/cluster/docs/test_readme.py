@@ -1,7 +1,8 @@
 """The commands of the README and of docs/getting-started.md run on a real cluster.
 
-Each `$ command` of a `console` block must print what is shown. Each line of an `sh` block must end with 0. What differs
-from run to run (ages, times, the random part of a name) is compared by its shape.
+Each `$ command` of a `console` block must print what is shown. Each line of an `sh` block must end
+with 0. What differs from run to run (ages, times, the random part of a name) is compared by its
+shape.
 """
 
 import os

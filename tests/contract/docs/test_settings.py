@@ -1,4 +1,4 @@
-"""docs/settings.md lists every setting of the ConfigMap, with the default that the manifests have."""
+"""docs/settings.md lists every setting of the ConfigMap, with the default of the manifests."""
 
 import re
 
