@@ -1,6 +1,8 @@
-"""The README's transcripts are run: each `$ command` of a `console` block, on a real cluster, must print what stands there.
+"""The commands of the README and of docs/getting-started.md run on a real cluster.
 
-What differs from run to run (ages, times, the random part of a name) is compared by its shape.
+Each `$ command` of a `console` block must print what is shown. Each line of an `sh` block must end
+with 0. What differs from run to run (ages, times, the random part of a name) is compared by its
+shape.
 """
 
 import os
@@ -9,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -19,9 +22,10 @@ from realcluster.progress import Progress
 from reprieve_testing.cluster import cleared
 
 ROOT = Path(__file__).parents[3]
+PAGES = ("README.md", "docs/getting-started.md")
 CLUSTER = "reprieve-readme"
 COMMAND_SECONDS = 120
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARYING = (
     (re.compile(r"\btraining-[a-z0-9]{5}\b"), "training-xxxxx"),
     (re.compile(r"\b\d\d:\d\d:\d\dZ"), "TIME"),
@@ -33,18 +37,27 @@ VARYING = (
 pytestmark = [pytest.mark.cluster, pytest.mark.real_node]
 
 
-def transcripts() -> list[list[tuple[str, str]]]:
-    """Return, for each block, its commands with what they print."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return [[split(part) for part in block[2:].split("\n$ ")] for block in BLOCK.findall(text)]
+class Command(NamedTuple):
+    """A command that a page shows, and what it prints; `None`: it is not shown."""
+
+    line: str
+    output: str | None
 
 
-def split(part: str) -> tuple[str, str]:
-    command, _, output = part.partition("\n")
-    return command, output
+def transcripts(page: str) -> list[list[Command]]:
+    """Return, for each `console` block of a page, its commands with what they print."""
+    blocks = [text for kind, text in _blocks(page) if kind == "console"]
+    return [[_split(part) for part in block[2:].split("\n$ ")] for block in blocks]
+
+
+def bare_commands(page: str) -> list[Command]:
+    """Return each line of a page's `sh` blocks."""
+    lines = [line for kind, text in _blocks(page) if kind == "sh" for line in text.splitlines()]
+    return [Command(line, None) for line in lines if line]
 
 
 def shape(output: str) -> list[str]:
+    """Return the lines of an output, without what differs from run to run."""
     for pattern, stand_in in VARYING:
         output = pattern.sub(stand_in, output)
     return [line.strip() for line in output.splitlines() if line.strip()]
@@ -55,19 +68,42 @@ def running() -> Iterator[World]:
     if obstacle := node.can_run():
         pytest.skip(f"no real node can run here: {obstacle}")
     with cleared(CLUSTER):
-        yield world.bring_up(CLUSTER, Progress())
+        started = world.bring_up(CLUSTER, Progress())
+        # The README shows what an admin does in a namespace of some team's.
+        started.make_namespace("team")
+        yield started
 
 
-def test_the_readme_shows_transcripts() -> None:
-    assert len(transcripts()) == 3
+def test_the_pages_show_commands() -> None:
+    assert [len(transcripts(page)) for page in PAGES] == [1, 2]
+    assert [len(bare_commands(page)) for page in PAGES] == [5, 0]
 
 
-def test_each_command_prints_what_the_readme_says(running: World) -> None:
-    path = os.pathsep.join((str(build.bin_directory()), str(Path(sys.executable).parent), os.environ["PATH"]))
+@pytest.mark.parametrize("page", PAGES)
+def test_each_command_prints_what_the_page_says(running: World, page: str) -> None:
+    commands = [command for block in transcripts(page) for command in block]
+    for command in (*commands, *bare_commands(page)):
+        done = _run(command.line, running)
+        if command.output is None:
+            assert done.returncode == 0, f"{command.line}\n{done.stdout}"
+        else:
+            assert shape(done.stdout) == shape(command.output), command.line
+
+
+def _blocks(page: str) -> list[tuple[str, str]]:
+    return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+
+
+def _split(part: str) -> Command:
+    line, _, output = part.partition("\n")
+    return Command(line, output)
+
+
+def _run(command: str, running: World) -> "subprocess.CompletedProcess[str]":
+    folders = (str(build.bin_directory()), str(Path(sys.executable).parent), os.environ["PATH"])
+    path = os.pathsep.join(folders)
     environment = {**os.environ, "PATH": path, "KUBECONFIG": str(running.kubectl.kubeconfig)}
-    for command, expected in (pair for block in transcripts() for pair in block):
-        done = subprocess.run(
-            command, shell=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, timeout=COMMAND_SECONDS, check=False,
-        )  # fmt: skip
-        assert shape(done.stdout) == shape(expected), command
+    return subprocess.run(
+        command, shell=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=COMMAND_SECONDS, check=False,
+    )  # fmt: skip

@@ -1,38 +1,42 @@
-"""What the README lists is what the code has: keys, and the phases of a victim's life."""
+"""The README is short, and what it shows works: its workload is admitted by the rules.
+
+`tests/cluster/docs/test_readme.py` runs its commands; `test_commands.py` checks that each exists.
+"""
 
 import re
 from pathlib import Path
+from typing import Any
 
-from reprieve_policy import keys
-from reprieve_policy.lifecycle.eviction import Phase
+import yaml
 
-README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-TABLE = README[README.index("## Keys") : README.index("## Not yet")]
+from reprieve_testing import manifests
+from reprieve_testing.checking import run
 
-NOT_SHOWN = {
-    keys.PREFIX,
-    keys.TOLERATION_PREFIX,
-    keys.OLD_TOLERATION_PREFIX,  # warned about
-    keys.MINIMUM_PREEMPTABLE_PRIORITY,
-    keys.TOLERATION_SECONDS,
-    keys.COMPLETION_INDEX,  # the Job controller's
-    keys.JOB_UID,
-    keys.KUEUE_QUEUE,  # the label of a Job's queue
-}
+README = (manifests.ROOT / "README.md").read_text(encoding="utf-8")
+MOST_LINES, MOST_WORDS = 120, 1100
+"""A reader sees the whole of it in five minutes. All else has a page in docs/."""
 
 
-def test_every_key_of_the_code_stands_in_the_readme() -> None:
-    defined = {value for name, value in vars(keys).items() if name.isupper()}
-    assert {key for key in defined - NOT_SHOWN if f"`{key}`" not in TABLE} == set()
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= MOST_LINES
+    assert len(README.split()) <= MOST_WORDS
 
 
-def test_every_key_in_the_readme_exists() -> None:
-    source = Path(keys.__file__).read_text(encoding="utf-8")
-    shown = set(re.findall(r"`([a-z.-]+(?:\.dev|\.sh|\.io)/[a-z-]+)`", TABLE))
-    assert {key for key in shown if key.partition("/")[2] not in source} == set()
+def test_the_readme_shows_one_transcript() -> None:
+    assert len(re.findall(r"^```console$", README, re.MULTILINE)) == 1
 
 
-def test_the_phases_that_the_readme_draws_are_those_of_the_table() -> None:
-    (drawing,) = re.findall(r"^```\n(requested → .*?)^```$", README, re.MULTILINE | re.DOTALL)
-    drawn = set(re.findall(r"(?:→ |^)([a-z]+)(?= |,|$)", drawing, re.MULTILINE))
-    assert drawn - {"checkpoint"} == {phase.value for phase in Phase}
+def test_the_workload_that_the_readme_shows_breaks_no_rule(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    container = {"name": "main", "image": "none", "ports": [{"containerPort": 8080}]}
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {"containers": [container]},
+        **yaml.safe_load(shown),
+    }
+    pod["metadata"]["name"] = "shown"
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump(pod))
+    checked = run(file, "--strict")
+    assert (checked.status, checked.lines) == (0, [])
