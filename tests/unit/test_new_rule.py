@@ -27,7 +27,9 @@ def files(tree: Path) -> dict[Path, bytes]:
 def test_the_module_the_line_in_rules_and_the_test_are_created(tree: Path, name: str) -> None:
     before = (tree / REGISTRY).read_text(encoding="utf-8")
     rule = new_rule.create(name, tree)
-    added = set((tree / REGISTRY).read_text(encoding="utf-8").splitlines()) - set(before.splitlines())
+    added = set((tree / REGISTRY).read_text(encoding="utf-8").splitlines()) - set(
+        before.splitlines()
+    )
     assert added == {f"    {rule.module},", f'    Rule("{name}", POD_KINDS, {rule.module}.check),'}
     assert (tree / rule.source).is_file()
     assert (tree / rule.test).is_file()
@@ -72,7 +74,9 @@ def test_the_created_rule_says_nothing_yet(tree: Path) -> None:
     assert check(None, None, None).is_silent
 
 
-@pytest.mark.parametrize("name", ["", "Gang", "gang_size", "gang-", "two words", "rule-2", "../rule", "-x"])
+@pytest.mark.parametrize(
+    "name", ["", "Gang", "gang_size", "gang-", "two words", "rule-2", "../rule", "-x"]
+)
 def test_a_name_that_is_no_id_is_refused_with_the_form_of_one(tree: Path, name: str) -> None:
     before = files(tree)
     with pytest.raises(new_rule.BadNameError, match="lower-case words with hyphens"):
@@ -123,7 +127,10 @@ def test_a_bad_name_ends_the_command_with_a_line_and_no_traceback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert new_rule.main(["preemption-class"]) == 2
-    assert capsys.readouterr().err == 'new-rule: "preemption-class": RULES already has a rule with this id\n'
+    assert (
+        capsys.readouterr().err
+        == 'new-rule: "preemption-class": RULES already has a rule with this id\n'
+    )
 
 
 def test_the_next_steps_name_the_created_files() -> None:

@@ -25,17 +25,23 @@ def test_parts_weigh_about_the_same() -> None:
 
 
 def test_tests_are_counted_also_where_they_are_coroutines(tmp_path: Path) -> None:
-    (tmp_path / "test_x.py").write_text("def test_a(): ...\nasync def test_b(): ...\ndef helper(): ...\n")
+    (tmp_path / "test_x.py").write_text(
+        "def test_a(): ...\nasync def test_b(): ...\ndef helper(): ...\n"
+    )
     assert shard.weigh([tmp_path]) == {tmp_path / "test_x.py": 2}
 
 
 @pytest.mark.parametrize("arguments", [[], ["3"], ["0/4"], ["5/4"], ["a/b"]])
-def test_a_part_that_does_not_exist_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_that_does_not_exist_is_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert shard.main(arguments) == 2
     assert "SHARD=2/4" in capsys.readouterr().err
 
 
-def test_the_files_of_a_part_are_printed_on_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_files_of_a_part_are_printed_on_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("test_a.py", "test_b.py"):
         (tmp_path / name).write_text("def test_x(): ...\n")
     assert shard.main(["2/2", str(tmp_path)]) == 0
