@@ -31,28 +31,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress.say(f"demo: {error}")
         return 1
     except KeyboardInterrupt:
-        progress.say("demo: interrupted; run it again to start over, `make demo-down` removes what it made")
+        progress.say(
+            "demo: interrupted; run it again to start over, `make demo-down` removes what it made"
+        )
         return 130
 
 
 def _tell(name: str, numbers: Sequence[int], progress: Progress) -> int:
     narrator = Narrator()
     here = world.bring_up(name, progress)
-    kept = story.tell(here, narrator, [story.CHAPTERS[number - 1] for number in numbers] or story.CHAPTERS)
+    kept = story.tell(
+        here, narrator, [story.CHAPTERS[number - 1] for number in numbers] or story.CHAPTERS
+    )
     narrator.say(f"{narrator.seconds:.0f} s in all. The cluster stays up, with Reprieve in it:")
-    narrator.show(f"export KUBECONFIG={here.kubectl.kubeconfig} PATH={here.kubectl.program.parent}:$PATH", "")
+    narrator.show(
+        f"export KUBECONFIG={here.kubectl.kubeconfig} PATH={here.kubectl.program.parent}:$PATH", ""
+    )
     narrator.show("make demo-down    # removes it", "")
     return 0 if kept else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("mainjob", description=__doc__)
-    parser.add_argument("--name", default=CLUSTER, help="the cluster to make or to use again (default: %(default)s)")
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="use the cluster that this names, after asking")
+    parser.add_argument(
+        "--name", default=CLUSTER, help="the cluster to make or to use again (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="use the cluster that this names, after asking",
+    )
     chapters = range(1, len(story.CHAPTERS) + 1)
     only = "tell only this chapter (may be given several times)"
-    parser.add_argument("--chapter", type=int, action="append", choices=chapters, default=[], help=only)
-    parser.add_argument("--down", action="store_true", help="remove the cluster and everything in it")
+    parser.add_argument(
+        "--chapter", type=int, action="append", choices=chapters, default=[], help=only
+    )
+    parser.add_argument(
+        "--down", action="store_true", help="remove the cluster and everything in it"
+    )
     return parser
 
 

@@ -28,8 +28,12 @@ CONSENT = "REPRIEVE_YES"
 def tell(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
     """Install into the named cluster, tell the chapters that need no workload, remove everything again."""
     kubectl = Kubectl(build.ensure(["kubectl"], progress)["kubectl"], kubeconfig.resolve())
-    server = kubectl.read("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
-    _ask(f"Install Reprieve (its namespace, RBAC, webhooks, policies) into {server}, and remove it afterwards?")
+    server = kubectl.read(
+        "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"
+    )
+    _ask(
+        f"Install Reprieve (its namespace, RBAC, webhooks, policies) into {server}, and remove it afterwards?"
+    )
     if kubectl.find("namespace", "reprieve-system"):
         raise ClusterError(
             f"{server} has a namespace reprieve-system already: the demo would overwrite an installation"

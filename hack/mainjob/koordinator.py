@@ -19,11 +19,19 @@ USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 ANNOTATION = "scheduling.koordinator.sh/soft-eviction"
 
 
-def mark(scene: Scene, pod: str, *, reason: str = "node is overutilized", grace_seconds: int = 30) -> Done:
+def mark(
+    scene: Scene, pod: str, *, reason: str = "node is overutilized", grace_seconds: int = 30
+) -> Done:
     """Mark a pod, as the descheduler would and with its rights."""
     scene.quiet.apply(*_rights())
     return scene.run(
-        "annotate", "pod", pod, "-n", scene.namespace, f"{ANNOTATION}={_spec(reason, grace_seconds)}", f"--as={USER}"
+        "annotate",
+        "pod",
+        pod,
+        "-n",
+        scene.namespace,
+        f"{ANNOTATION}={_spec(reason, grace_seconds)}",
+        f"--as={USER}",
     )
 
 
@@ -35,7 +43,11 @@ def _spec(reason: str, grace_seconds: int) -> str:
 
 
 def _rights() -> list[Any]:
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "demo-koord-descheduler"}
+    role = {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "demo-koord-descheduler",
+    }
     metadata = {"name": role["name"], "labels": MINE}
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]},

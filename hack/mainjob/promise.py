@@ -26,7 +26,10 @@ def says(text: str, *parts: str) -> None:
 
 def within(what: str, seconds: float, least: float, most: float) -> None:
     """Raise unless a measured time is between two others."""
-    keep(claim=least <= seconds <= most, otherwise=f"{what} took {seconds:.1f} s, not {least:g} to {most:g} s")
+    keep(
+        claim=least <= seconds <= most,
+        otherwise=f"{what} took {seconds:.1f} s, not {least:g} to {most:g} s",
+    )
 
 
 def shortened(text: str, most: int = 400) -> str:

@@ -118,4 +118,6 @@ class Scene:
 
     def show_watched(self, watched: Background) -> None:
         """Show what a background command wrote while it ran."""
-        self.narrator.show(f"{watched.command}    (in the background since before the mark)", watched.text)
+        self.narrator.show(
+            f"{watched.command}    (in the background since before the mark)", watched.text
+        )

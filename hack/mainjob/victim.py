@@ -83,7 +83,11 @@ def escaped(key: str) -> str:
 
 def wait_until_gone(scene: Scene, pod: str) -> None:
     """Wait until there is no pod of that name."""
-    scene.wait(f"end of {pod}", lambda: scene.quiet.find("pod", pod, "-n", scene.namespace) is None, GONE_SECONDS)
+    scene.wait(
+        f"end of {pod}",
+        lambda: scene.quiet.find("pod", pod, "-n", scene.namespace) is None,
+        GONE_SECONDS,
+    )
 
 
 def show_events(scene: Scene, pod: str, last: str) -> str:
@@ -94,13 +98,20 @@ def show_events(scene: Scene, pod: str, last: str) -> str:
 
     scene.wait(f"Event {last}", told, 30)
     return scene.run(
-        "get", "events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}", *_EVENT_COLUMNS
+        "get",
+        "events",
+        "-n",
+        scene.namespace,
+        f"--field-selector=involvedObject.name={pod}",
+        *_EVENT_COLUMNS,
     ).stdout
 
 
 def events_of(scene: Scene, pod: str) -> list[Any]:
     """Return the Events of a pod."""
-    found = scene.quiet.get("events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}")
+    found = scene.quiet.get(
+        "events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}"
+    )
     return list(found["items"])
 
 
@@ -131,7 +142,11 @@ def _call_of(entry: Any, scene: Scene, pod: str) -> Iterator[Call]:
     # What was only received, as the log also says of the operator's requests, may never have been done.
     code = entry.get("responseStatus", {}).get("code")
     is_done = code is not None and code < HTTPStatus.MULTIPLE_CHOICES
-    is_it = (target["resource"], target.get("namespace"), target.get("name")) == ("pods", scene.namespace, pod)
+    is_it = (target["resource"], target.get("namespace"), target.get("name")) == (
+        "pods",
+        scene.namespace,
+        pod,
+    )
     # An earlier telling had a pod of the same name.
     if is_it and is_done and at is not None and at > scene.began_at:
         who = entry.get("impersonatedUser", entry["user"])["username"]

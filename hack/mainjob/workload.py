@@ -23,19 +23,27 @@ def start_job(scene: Scene) -> str:
     return wait_for_pod(scene, "-l", "batch.kubernetes.io/job-name=training")
 
 
-def build_pod(scene: Scene, name: str, *, mode: str = "saves", save_seconds: float = 1, **metadata: Any) -> Any:
+def build_pod(
+    scene: Scene, name: str, *, mode: str = "saves", save_seconds: float = 1, **metadata: Any
+) -> Any:
     """Return the example's pod, on its own, with other manners.
 
     `metadata` holds finalizers and annotations; `None` takes one of the example's annotations away.
     """
     template = _job(scene)["spec"]["template"]
-    said = {**template["metadata"]["annotations"], **_place(scene.world), **metadata.pop("annotations", {})}
+    said = {
+        **template["metadata"]["annotations"],
+        **_place(scene.world),
+        **metadata.pop("annotations", {}),
+    }
     annotations = {key: value for key, value in said.items() if value is not None}
     labels = {**template["metadata"]["labels"], "app.kubernetes.io/name": name}
     container = template["spec"]["containers"][0]
     manners = {"MODE": mode, "SAVE_SECONDS": str(save_seconds)}
     container["env"] = [
-        {"name": entry["name"], "value": manners[entry["name"]]} if entry["name"] in manners else entry
+        {"name": entry["name"], "value": manners[entry["name"]]}
+        if entry["name"] in manners
+        else entry
         for entry in container["env"]
     ]
     metadata = {"name": name, "labels": labels, "annotations": annotations, **metadata}
@@ -45,7 +53,10 @@ def build_pod(scene: Scene, name: str, *, mode: str = "saves", save_seconds: flo
 def start_pods(scene: Scene, *pods: Any) -> None:
     """Create pods with their program, and wait until all of them run."""
     program = next(item for item in _rendered(scene) if item["kind"] == "ConfigMap")
-    items = [{**item, "metadata": {**item["metadata"], "namespace": scene.namespace}} for item in (program, *pods)]
+    items = [
+        {**item, "metadata": {**item["metadata"], "namespace": scene.namespace}}
+        for item in (program, *pods)
+    ]
     scene.quiet.apply(*items)
     for pod in pods:
         wait_for_pod(scene, "-l", f"app.kubernetes.io/name={pod['metadata']['name']}")
@@ -57,7 +68,11 @@ def wait_for_pod(scene: Scene, *selection: str, but: str = "") -> str:
     def training() -> str | None:
         for pod in scene.quiet.get("pods", "-n", scene.namespace, *selection)["items"]:
             name = str(pod["metadata"]["name"])
-            if name != but and pod["status"].get("phase") == "Running" and "training from step" in log_of(scene, name):
+            if (
+                name != but
+                and pod["status"].get("phase") == "Running"
+                and "training from step" in log_of(scene, name)
+            ):
                 return name
         return None
 

@@ -56,7 +56,9 @@ class World:
     def make_namespace(self, name: str) -> None:
         """Make a namespace of the story, anew."""
         self.remove_namespaces(name)
-        self.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": MINE}})
+        self.kubectl.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": MINE}}
+        )
 
     def remove_namespaces(self, *names: str) -> None:
         """Remove namespaces of the story, with what an interrupted run left in them; without names, all."""
@@ -74,7 +76,9 @@ class World:
 
     def is_guarded(self) -> bool:
         """Say whether the API server asks the webhooks now."""
-        done = self.kubectl.run("create", "-n", "default", "--dry-run=server", "-f", "-", stdin=json.dumps(PROBE))
+        done = self.kubectl.run(
+            "create", "-n", "default", "--dry-run=server", "-f", "-", stdin=json.dumps(PROBE)
+        )
         return done.status != 0 and "denied the request" in done.stderr
 
     def start(self, name: str, tick: Callable[[], None] = lambda: None) -> None:
@@ -83,7 +87,9 @@ class World:
         self.programs.wait_until_ready(name, tick)
         log = self.programs.log(name)
         if name == WEBHOOKS:
-            late: ClusterError = UnreachableError(f"the API server does not reach the webhooks, see {log}")
+            late: ClusterError = UnreachableError(
+                f"the API server does not reach the webhooks, see {log}"
+            )
             _wait_until(self.is_guarded, EFFECTIVE_SECONDS, late)
         else:
             late = ClusterError(f"the operator does not get the lease, see {log}")
@@ -110,8 +116,19 @@ class World:
         for pod in self.kubectl.get("pods", "-n", namespace)["items"]:
             if pod["metadata"].get("finalizers"):
                 freed = '{"metadata":{"finalizers":null}}'
-                self.kubectl.run("patch", "pod", pod["metadata"]["name"], "-n", namespace, "--type=merge", "-p", freed)
-        self.kubectl.run("delete", "pods", "--all", "-n", namespace, "--grace-period=1", "--wait=false")
+                self.kubectl.run(
+                    "patch",
+                    "pod",
+                    pod["metadata"]["name"],
+                    "-n",
+                    namespace,
+                    "--type=merge",
+                    "-p",
+                    freed,
+                )
+        self.kubectl.run(
+            "delete", "pods", "--all", "-n", namespace, "--grace-period=1", "--wait=false"
+        )
 
 
 def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> World:
@@ -119,7 +136,9 @@ def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> Worl
     obstacle = node.can_run() if prefer_real else "not wanted"
     nodes = Nodes.LOCAL if obstacle else Nodes.REAL
     if obstacle and prefer_real:
-        progress.say(f"no real node can run here ({obstacle}): workloads are local processes beside simulated nodes")
+        progress.say(
+            f"no real node can run here ({obstacle}): workloads are local processes beside simulated nodes"
+        )
     asked: dict[str, object] = {
         "kwok_nodes": KWOK_NODES if obstacle else 0,
         "real_nodes": 0 if obstacle else 1,
@@ -128,7 +147,9 @@ def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> Worl
     cluster = lifecycle.up(name, asked, None, progress)
     kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
     here = places(cluster.port("webhooks"), cluster.port("operator"), nodes)
-    world = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), nodes, cluster.audit_log)
+    world = World(
+        cluster.home, kubectl, Programs(cluster.home, kubectl, here), nodes, cluster.audit_log
+    )
     install_reprieve(world, cluster.port("webhooks"), progress)
     return world
 
@@ -153,12 +174,28 @@ def places(webhooks_port: int, operator_port: int, nodes: Nodes) -> dict[str, Pl
     """Return where the programs listen, and the operator's intervals in seconds where the defaults are minutes."""
     here = ("--listen-address", "127.0.0.1", "--log-format", "text", "--listen-port")
     webhooks = [*here, webhooks_port, "--serving-ips", "127.0.0.1", "--drain-seconds", 0.5]
-    lease = ["--lease-duration-seconds", 4, "--renew-deadline-seconds", 3, "--retry-period-seconds", 0.5]
-    looks = ["--poll-interval-seconds", 0.5, "--resync-interval-seconds", 5, "--sweep-interval-seconds", 15]
+    lease = [
+        "--lease-duration-seconds",
+        4,
+        "--renew-deadline-seconds",
+        3,
+        "--retry-period-seconds",
+        0.5,
+    ]
+    looks = [
+        "--poll-interval-seconds",
+        0.5,
+        "--resync-interval-seconds",
+        5,
+        "--sweep-interval-seconds",
+        15,
+    ]
     loopback = ["--allow-loopback-pod-ips", str(nodes is Nodes.LOCAL).lower()]
     return {
         WEBHOOKS: Place(webhooks, f"https://127.0.0.1:{webhooks_port}"),
-        OPERATOR: Place([*here, operator_port, *lease, *looks, *loopback], f"http://127.0.0.1:{operator_port}"),
+        OPERATOR: Place(
+            [*here, operator_port, *lease, *looks, *loopback], f"http://127.0.0.1:{operator_port}"
+        ),
     }
 
 

@@ -30,7 +30,9 @@ class Refused(Exception):  # noqa: N818 (an answer of the server, not a fault)
 def call(cluster: Cluster, method: str, path: str, body: Json = None, *, user: str = ADMIN) -> Json:
     """Return the decoded answer; raises Refused for an answer of the server, OSError when there is none."""
     request = _request(cluster, method, path, user)
-    request.add_header("Content-Type", "application/merge-patch+json" if method == "PATCH" else "application/json")
+    request.add_header(
+        "Content-Type", "application/merge-patch+json" if method == "PATCH" else "application/json"
+    )
     data = None if body is None else json.dumps(body).encode()
     try:
         with urllib.request.urlopen(request, data, timeout=10, context=_context(cluster)) as answer:  # noqa: S310
@@ -84,7 +86,9 @@ def wait(cluster: Cluster, condition: Condition, progress: Progress) -> None:
         while not condition.holds_now():
             task.tick()
             if processes.running(component) is None:
-                raise ClusterError(f"{processes.last_lines(component)}\n{component} stopped, see {log}")
+                raise ClusterError(
+                    f"{processes.last_lines(component)}\n{component} stopped, see {log}"
+                )
             if time.monotonic() > deadline:
                 late = f"no {condition.what} within {condition.seconds:.0f} s, see {log}"
                 raise ClusterError(f"{processes.last_lines(component)}\n{late}")

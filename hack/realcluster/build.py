@@ -58,7 +58,9 @@ def bin_directory() -> Path:
 
 def link_cached() -> Path:
     """Return `bin_directory` with a link to every program that is cached."""
-    _link_into(bin_directory(), {name: path for name in BINARIES if (path := path_of(name)).exists()})
+    _link_into(
+        bin_directory(), {name: path for name in BINARIES if (path := path_of(name)).exists()}
+    )
     return bin_directory()
 
 
@@ -104,7 +106,9 @@ def _wait_for_lock(descriptor: int, tick: Callable[[], None]) -> None:
 def _build_all(names: list[str], progress: Progress) -> None:
     if not names:
         return
-    least = max(pins.go_directive(pins.pin_files(BINARIES[name].pin)[0].read_text()) for name in names)
+    least = max(
+        pins.go_directive(pins.pin_files(BINARIES[name].pin)[0].read_text()) for name in names
+    )
     go = toolchain.find_go(least, progress)
     minutes = max(1, round(sum(BINARIES[name].seconds for name in names) / 60))
     progress.say(
@@ -131,14 +135,25 @@ def _build(go: Path, name: str, title: str, progress: Progress) -> None:
         finally:
             compiler.stop()
         if compiler.status:
-            raise ClusterError(f"{compiler.last_lines()}\nbuilding {name} failed; run the same command again to resume")
+            raise ClusterError(
+                f"{compiler.last_lines()}\nbuilding {name} failed; run the same command again to resume"
+            )
         part.replace(target)
 
 
 def _environment(binary: Binary) -> dict[str, str]:
     """Return the environment of a build: the user's own (proxies, caches), without what would change the result."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("GOFLAGS", "GOOS", "GOARCH")}
-    return kept | {"GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": str(int(binary.cgo))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("GOFLAGS", "GOOS", "GOARCH")
+    }
+    return kept | {
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "",
+        "GOWORK": "off",
+        "CGO_ENABLED": str(int(binary.cgo)),
+    }
 
 
 class Compiler:
@@ -148,14 +163,20 @@ class Compiler:
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self._packages = 0
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, cwd=cwd, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+        self._process = subprocess.Popen(
+            command, cwd=cwd, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     @property
     def doing(self) -> str:
         """The package or module it was last at."""
-        return f"{self._packages} packages, {self._lines[-1]}" if self._lines else "reading the module graph"
+        return (
+            f"{self._packages} packages, {self._lines[-1]}"
+            if self._lines
+            else "reading the module graph"
+        )
 
     @property
     def status(self) -> int:

@@ -59,7 +59,9 @@ def _status(options: argparse.Namespace, _: Progress) -> int:
     if cluster.settings.provider == "kind":
         print(kind.status(cluster))
         return 0
-    print(f"cluster {cluster.name}: {cluster.api_server}, pods in {cluster.pod_cidr}, files in {cluster.home}")
+    print(
+        f"cluster {cluster.name}: {cluster.api_server}, pods in {cluster.pod_cidr}, files in {cluster.home}"
+    )
     names = sorted({*lifecycle.COMPONENTS, *cluster.processes.names()})
     stopped = [name for name in names if not _print_component(cluster, name)]
     if not lifecycle.answers(cluster):
@@ -77,7 +79,9 @@ def _status(options: argparse.Namespace, _: Progress) -> int:
 def _print_component(cluster: state.Cluster, name: str) -> bool:
     """Print one line about a component; return whether it runs."""
     alive = cluster.processes.running(name)
-    what = f"pid {alive.pid:<8} {processes.memory_mib(alive.pid):>5} MiB" if alive else "not running"
+    what = (
+        f"pid {alive.pid:<8} {processes.memory_mib(alive.pid):>5} MiB" if alive else "not running"
+    )
     print(f"  {name:<26} {what}")
     return alive is not None
 
@@ -85,14 +89,18 @@ def _print_component(cluster: state.Cluster, name: str) -> bool:
 def _kubeconfig(options: argparse.Namespace, _: Progress) -> int:
     cluster = state.get(options.name)
     if not cluster.kubeconfig.exists():
-        raise ClusterError(f"cluster {cluster.name} is not up yet: `hack/cluster up --name {cluster.name}`")
+        raise ClusterError(
+            f"cluster {cluster.name} is not up yet: `hack/cluster up --name {cluster.name}`"
+        )
     print(cluster.kubeconfig)
     return 0
 
 
 def _logs(options: argparse.Namespace, _: Progress) -> int:
     files = [str(file) for file in lifecycle.log_files(state.get(options.name), options.component)]
-    os.execvp("tail", ["tail", "-n", str(options.tail), *(["-F"] if options.follow else []), *files])  # noqa: S606 (no shell is wanted)
+    os.execvp(
+        "tail", ["tail", "-n", str(options.tail), *(["-F"] if options.follow else []), *files]
+    )  # noqa: S606 (no shell is wanted)
 
 
 def _start(options: argparse.Namespace, progress: Progress) -> int:
@@ -136,23 +144,39 @@ def _load_image(options: argparse.Namespace, _: Progress) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("hack/cluster", description=DESCRIPTION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _up_options(_command(commands, "up", _up, "make the cluster, or complete what is missing of it"))
+    _up_options(
+        _command(commands, "up", _up, "make the cluster, or complete what is missing of it")
+    )
     down = _command(commands, "down", _down, "end the cluster's processes and remove its files")
     down.add_argument("--keep-logs", action="store_true", help="leave the logs and the audit log")
     _command(commands, "status", _status, "show what runs; status 0 if all of it does")
-    _command(commands, "kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig")
+    _command(
+        commands, "kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig"
+    )
     _log_options(_command(commands, "logs", _logs, "show the components' logs"))
     parts = ", ".join(lifecycle.COMPONENTS)
-    _command(commands, "start", _start, "start one component again").add_argument("component", help=parts)
+    _command(commands, "start", _start, "start one component again").add_argument(
+        "component", help=parts
+    )
     stop = _command(commands, "stop", _stop, "stop one component and leave the rest running")
     stop.add_argument("component", help=parts)
     stop.add_argument("--kill", action="store_true", help="with SIGKILL, as a crash would")
     what = _command(commands, "build", _build, "build programs into the cache; prints their paths")
     what.add_argument(
-        "--what", choices=[_USABLE, *pins.GROUPS], default=_USABLE, help="default: %(default)s: all that runs here"
+        "--what",
+        choices=[_USABLE, *pins.GROUPS],
+        default=_USABLE,
+        help="default: %(default)s: all that runs here",
     )
-    _command(commands, "bin", _bin, "print the directory with the built programs, kubectl among them, to put on PATH")
-    load = _command(commands, "load-image", _load_image, "kind only, untried: copy a Docker image to the nodes")
+    _command(
+        commands,
+        "bin",
+        _bin,
+        "print the directory with the built programs, kubectl among them, to put on PATH",
+    )
+    load = _command(
+        commands, "load-image", _load_image, "kind only, untried: copy a Docker image to the nodes"
+    )
     load.add_argument("image")
     return parser
 
@@ -194,7 +218,11 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("component", nargs="?", help="default: all")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as they grow")
     parser.add_argument(
-        "--tail", type=_count, default=40, metavar="N", help="last lines of each (default: %(default)s)"
+        "--tail",
+        type=_count,
+        default=40,
+        metavar="N",
+        help="last lines of each (default: %(default)s)",
     )
 
 

@@ -36,7 +36,16 @@ AUDIT_POLICY = {
             "omitStages": ["RequestReceived"],
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
             "resources": [
-                {"group": "", "resources": ["pods", "pods/*", "namespaces", "namespaces/*", "replicationcontrollers"]},
+                {
+                    "group": "",
+                    "resources": [
+                        "pods",
+                        "pods/*",
+                        "namespaces",
+                        "namespaces/*",
+                        "replicationcontrollers",
+                    ],
+                },
                 {"group": "apps"},
                 {"group": "batch"},
                 {"group": "scheduling.k8s.io"},
@@ -64,12 +73,18 @@ def start(cluster: Cluster, programs: dict[str, Path], progress: Progress) -> No
     """Start what does not run yet; return when the API server answers and pods can be created."""
     for name in ("etcd", "kube-apiserver"):
         start_component(cluster, name, programs[name])
-    api.wait(cluster, api.Condition("API server", lambda: is_ready(cluster), "kube-apiserver"), progress)
+    api.wait(
+        cluster, api.Condition("API server", lambda: is_ready(cluster), "kube-apiserver"), progress
+    )
     for name in ("kube-controller-manager", "kube-scheduler"):
         start_component(cluster, name, programs[name])
     cluster.write_kubeconfig(ADMIN)
     account = "/api/v1/namespaces/default/serviceaccounts/default"  # without it, no pod is admitted
-    given = api.Condition("service account", lambda: bool(api.call(cluster, "GET", account)), "kube-controller-manager")
+    given = api.Condition(
+        "service account",
+        lambda: bool(api.call(cluster, "GET", account)),
+        "kube-controller-manager",
+    )
     api.wait(cluster, given, progress)
 
 
@@ -123,7 +138,11 @@ def _api_server(cluster: Cluster) -> list[str]:
         "--audit-log-maxsize=100",
         "--audit-log-maxbackup=9",  # ten thousand victims fill two
         *_feature_gates(cluster),
-        *([f"--runtime-config={cluster.settings.runtime_config}"] if cluster.settings.runtime_config else []),
+        *(
+            [f"--runtime-config={cluster.settings.runtime_config}"]
+            if cluster.settings.runtime_config
+            else []
+        ),
     ]
 
 
@@ -135,7 +154,11 @@ def _controller_manager(cluster: Cluster) -> list[str]:
         f"--root-ca-file={cluster.ca_file}",  # becomes the ConfigMap kube-root-ca.crt, which pods' token volumes mount
         "--kube-api-qps=200",
         "--kube-api-burst=400",
-        *([f"--node-monitor-grace-period={SLOW_GRACE_SECONDS}s"] if cluster.settings.kwok_nodes > MANY_NODES else []),
+        *(
+            [f"--node-monitor-grace-period={SLOW_GRACE_SECONDS}s"]
+            if cluster.settings.kwok_nodes > MANY_NODES
+            else []
+        ),
     ]
 
 
@@ -163,7 +186,11 @@ def _client(component: str, cluster: Cluster) -> list[str]:
 
 
 def _feature_gates(cluster: Cluster) -> list[str]:
-    return [f"--feature-gates={cluster.settings.feature_gates}"] if cluster.settings.feature_gates else []
+    return (
+        [f"--feature-gates={cluster.settings.feature_gates}"]
+        if cluster.settings.feature_gates
+        else []
+    )
 
 
 def kubelet_client(cluster: Cluster) -> tuple[Path, Path]:

@@ -28,11 +28,18 @@ from .node_config import PAUSE_IMAGE
 from .progress import Progress
 
 AGENT = Path(__file__).resolve().parents[2] / "agent" / "reprieve_agent"
-AGENT_PROGRAM = "#!/usr/bin/python3 -I\nimport sys\nfrom reprieve_agent.main import main\nsys.exit(main())\n"
+AGENT_PROGRAM = (
+    "#!/usr/bin/python3 -I\nimport sys\nfrom reprieve_agent.main import main\nsys.exit(main())\n"
+)
 PYTHON_IMAGE = "localhost/reprieve/python:1"
 # All shared libraries are in one folder: the machine's own folders differ between distributions.
 LIBRARIES = "/usr/lib/image"
-ENVIRONMENT = [f"LD_LIBRARY_PATH={LIBRARIES}", "PATH=/usr/bin", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"]
+ENVIRONMENT = [
+    f"LD_LIBRARY_PATH={LIBRARIES}",
+    "PATH=/usr/bin",
+    "PYTHONDONTWRITEBYTECODE=1",
+    "PYTHONUNBUFFERED=1",
+]
 LOADED_LATE = "libgcc_s.so.1"
 TOOLS = ("sh", "cat", "date", "env", "kill", "ls", "mkdir", "mv", "sleep", "true")
 NOT_WANTED = re.compile(
@@ -49,10 +56,20 @@ Layer = Callable[[tarfile.TarFile], None]
 
 def python_image(progress: Progress) -> Path:
     """Return the tarball of the workload image, made unless this interpreter's is cached."""
-    target = _cached("python", sys.version, sys.base_prefix, *map(str, map(shutil.which, TOOLS)), *_agent_sources())
+    target = _cached(
+        "python",
+        sys.version,
+        sys.base_prefix,
+        *map(str, map(shutil.which, TOOLS)),
+        *_agent_sources(),
+    )
     if not target.exists():
         with progress.task(f"making an image of Python {platform.python_version()}"):
-            config: dict[str, object] = {"Cmd": ["/usr/bin/python3"], "Env": ENVIRONMENT, "User": USER}
+            config: dict[str, object] = {
+                "Cmd": ["/usr/bin/python3"],
+                "Env": ENVIRONMENT,
+                "User": USER,
+            }
             _write_image(target, PYTHON_IMAGE, _add_python, config)
     return target
 
@@ -62,7 +79,10 @@ def pause_image(pause: Path) -> Path:
     target = _cached("pause", str(pause))
     if not target.exists():
         _write_image(
-            target, PAUSE_IMAGE, lambda layer: layer.add(pause, "pause", filter=_plain), {"Entrypoint": ["/pause"]}
+            target,
+            PAUSE_IMAGE,
+            lambda layer: layer.add(pause, "pause", filter=_plain),
+            {"Entrypoint": ["/pause"]},
         )
     return target
 
@@ -94,20 +114,30 @@ def _add_python(layer: tarfile.TarFile) -> None:
     programs = {f"usr/bin/{version}": interpreter}
     programs |= {f"usr/bin/{tool}": Path(place) for tool in TOOLS if (place := shutil.which(tool))}
     modules = {
-        f"usr/{sys.platlibdir}/{version}/{file.relative_to(library)}": file for file in _standard_library(library)
+        f"usr/{sys.platlibdir}/{version}/{file.relative_to(library)}": file
+        for file in _standard_library(library)
     }
-    modules |= {f"usr/{sys.platlibdir}/{version}/reprieve_agent/{file.name}": file for file in AGENT.glob("*.py")}
+    modules |= {
+        f"usr/{sys.platlibdir}/{version}/reprieve_agent/{file.name}": file
+        for file in AGENT.glob("*.py")
+    }
     extensions = [file for file in modules.values() if file.suffix == ".so"]
     libraries = [*_shared_libraries([*programs.values(), *extensions]), *_loaded_late()]
     linked = {_place(file): file for file in libraries}
     with tempfile.TemporaryDirectory() as scratch:
         for place, file in sorted({**programs, **modules, **linked}.items()):
             layer.add(_without_symbols(file.resolve(), Path(scratch)), place, filter=_plain)
-    for link, target in {"usr/bin/python3": version, "usr/bin/python": version, "bin": "usr/bin"}.items():
+    for link, target in {
+        "usr/bin/python3": version,
+        "usr/bin/python": version,
+        "bin": "usr/bin",
+    }.items():
         _add_special(layer, link, tarfile.SYMTYPE, 0o777, target)
     _add_text(layer, "usr/bin/reprieve-agent", AGENT_PROGRAM, mode=0o755)
     _add_special(layer, "tmp", tarfile.DIRTYPE, 0o1777)
-    _add_text(layer, "etc/passwd", f"root:x:0:0::/:/bin/sh\nnonroot:x:{USER}:{USER}::/tmp:/bin/sh\n")
+    _add_text(
+        layer, "etc/passwd", f"root:x:0:0::/:/bin/sh\nnonroot:x:{USER}:{USER}::/tmp:/bin/sh\n"
+    )
     _add_text(layer, "etc/group", f"root:x:0:\nnonroot:x:{USER}:\n")
 
 
@@ -116,7 +146,9 @@ def _without_symbols(file: Path, scratch: Path) -> Path:
     slim = scratch / file.name
     if ".so" not in file.name or not shutil.which("strip"):
         return file
-    done = subprocess.run(["strip", "--strip-unneeded", "-o", slim, file], capture_output=True, check=False)
+    done = subprocess.run(
+        ["strip", "--strip-unneeded", "-o", slim, file], capture_output=True, check=False
+    )
     return file if done.returncode else slim
 
 
@@ -124,7 +156,9 @@ def _standard_library(library: Path) -> Iterator[Path]:
     """Yield what a program may need of the standard library, compiled modules included: without, it starts late."""
     for folder, subfolders, files in os.walk(library):
         subfolders[:] = sorted(name for name in subfolders if not NOT_WANTED.fullmatch(name))
-        yield from (Path(folder, name) for name in sorted(files) if not NOT_WANTED_FILES.fullmatch(name))
+        yield from (
+            Path(folder, name) for name in sorted(files) if not NOT_WANTED_FILES.fullmatch(name)
+        )
 
 
 def _shared_libraries(files: Iterable[Path]) -> list[Path]:
@@ -139,7 +173,9 @@ def _loaded_late() -> list[Path]:
         ctypes.CDLL(LOADED_LATE)
     except OSError:
         return []  # another libc needs none
-    mapped = re.search(rf"^.* (/\S*/{re.escape(LOADED_LATE)})$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    mapped = re.search(
+        rf"^.* (/\S*/{re.escape(LOADED_LATE)})$", Path("/proc/self/maps").read_text(), re.MULTILINE
+    )
     return [Path(mapped[1])] if mapped else []
 
 
@@ -154,10 +190,14 @@ def parse_ldd(text: str) -> list[str]:
 
 def _place(library: Path) -> str:
     """Return where a shared library goes. The loader's absolute path is written into every program."""
-    return (str(library) if library.name.startswith("ld-") else f"{LIBRARIES}/{library.name}").lstrip("/")
+    return (
+        str(library) if library.name.startswith("ld-") else f"{LIBRARIES}/{library.name}"
+    ).lstrip("/")
 
 
-def _add_special(layer: tarfile.TarFile, name: str, kind: bytes, mode: int, target: str = "") -> None:
+def _add_special(
+    layer: tarfile.TarFile, name: str, kind: bytes, mode: int, target: str = ""
+) -> None:
     member = tarfile.TarInfo(name)
     member.type, member.mode, member.linkname = kind, mode, target
     layer.addfile(member)
@@ -205,10 +245,19 @@ def _metadata(name: str, layer: str, size: int, config: dict[str, object]) -> di
             **more,
         }
 
-    platform_of = {"os": "linux", "architecture": ARCHITECTURES.get(platform.machine(), platform.machine())}
+    platform_of = {
+        "os": "linux",
+        "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
+    }
     rootfs = {"type": "layers", "diff_ids": [f"sha256:{layer}"]}
     image = store("config.v1+json", {**platform_of, "config": config, "rootfs": rootfs})
-    layers = [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": f"sha256:{layer}", "size": size}]
+    layers = [
+        {
+            "mediaType": "application/vnd.oci.image.layer.v1.tar",
+            "digest": f"sha256:{layer}",
+            "size": size,
+        }
+    ]
     manifest = store(
         "manifest.v1+json",
         {

@@ -40,7 +40,9 @@ class Kubectl:
     folder: Path = field(default_factory=Path.cwd)
     """Where it runs: relative file names in commands are those of this folder."""
 
-    def run(self, *words: object, stdin: str | None = None, seconds: float = TIMEOUT_SECONDS) -> Done:
+    def run(
+        self, *words: object, stdin: str | None = None, seconds: float = TIMEOUT_SECONDS
+    ) -> Done:
         """Run one command to its end, whatever its status is."""
         command = [str(word) for word in words]
         try:
@@ -62,7 +64,9 @@ class Kubectl:
         """Return what a command writes to standard output; raises ClusterError when it fails."""
         done = self.run(*words, stdin=stdin)
         if done.status:
-            raise ClusterError(f"{done.output.strip()}\n{done.command} failed with status {done.status}")
+            raise ClusterError(
+                f"{done.output.strip()}\n{done.command} failed with status {done.status}"
+            )
         return done.stdout
 
     def get(self, *words: object) -> Any:
@@ -76,7 +80,12 @@ class Kubectl:
 
     def apply(self, *objects: Any) -> None:
         """Apply objects given as JSON."""
-        self.read("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+        self.read(
+            "apply",
+            "-f",
+            "-",
+            stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
+        )
 
     def start(self, *words: object, output: Path) -> subprocess.Popen[bytes]:
         """Start a command that goes on (a watch); what it writes goes to the file `output`. The caller ends it."""

@@ -21,7 +21,9 @@ ANNOTATION = ("kwok.x-k8s.io/node", "fake")
 CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 LEASE_SECONDS = 40  # as a kubelet; kwok renews at a quarter of it
 MANY_NODES = 100
-SLOW_LEASE_SECONDS = 400  # of many nodes: a thousand renewals in 10 s would take a third of the API server
+SLOW_LEASE_SECONDS = (
+    400  # of many nodes: a thousand renewals in 10 s would take a third of the API server
+)
 SLOW_GRACE_SECONDS = 300  # after which one of them is lost
 
 
@@ -30,7 +32,11 @@ def start(cluster: Cluster, program: Path) -> None:
     kubeconfig = cluster.write_kubeconfig(COMPONENT)
     write_private(_config_file(cluster), _configuration(cluster))
     address = f"127.0.0.1:{cluster.port(COMPONENT)}"
-    options = [f"--kubeconfig={kubeconfig}", f"--config={_config_file(cluster)}", f"--server-address={address}"]
+    options = [
+        f"--kubeconfig={kubeconfig}",
+        f"--config={_config_file(cluster)}",
+        f"--server-address={address}",
+    ]
     # Quiet: it would write a line for each renewal of each node's lease.
     cluster.processes.start(COMPONENT, [program, "--v=WARN", *options])
 
@@ -41,7 +47,9 @@ def ensure_nodes(cluster: Cluster, progress: Progress) -> None:
     for name in names:
         api.create(cluster, "/api/v1/nodes", node(name))
     if names:
-        ready = api.Condition(f"{len(names)} simulated nodes", lambda: _schedulable(cluster, names), COMPONENT)
+        ready = api.Condition(
+            f"{len(names)} simulated nodes", lambda: _schedulable(cluster, names), COMPONENT
+        )
         api.wait(cluster, ready, progress)
 
 
@@ -57,15 +65,22 @@ def node(name: str) -> dict[str, Any]:
 
 
 def _schedulable(cluster: Cluster, names: list[str]) -> bool:
-    nodes = {item["metadata"]["name"]: item for item in api.call(cluster, "GET", "/api/v1/nodes")["items"]}
+    nodes = {
+        item["metadata"]["name"]: item
+        for item in api.call(cluster, "GET", "/api/v1/nodes")["items"]
+    }
     return all(is_ready(nodes[name]) for name in names)
 
 
 def is_ready(item: dict[str, Any]) -> bool:
     """Say whether a Node reports Ready and the node lifecycle controller has taken its first taint away."""
     conditions = item.get("status", {}).get("conditions", [])
-    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
-    return ready and not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in item["spec"].get("taints", []))
+    ready = any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
+    return ready and not any(
+        taint["key"] == "node.kubernetes.io/not-ready" for taint in item["spec"].get("taints", [])
+    )
 
 
 def _configuration(cluster: Cluster) -> str:
@@ -87,7 +102,11 @@ def _configuration(cluster: Cluster) -> str:
         "nodeLeaseParallelism": 4,
         "podsOnNodeSyncParallelism": 1,
     }
-    head = {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration", "options": options}
+    head = {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokConfiguration",
+        "options": options,
+    }
     stages = [file.read_text() for file in sorted(STAGES.glob("*.yaml"))]
     return "\n---\n".join([json.dumps(head, indent=2), *stages])
 

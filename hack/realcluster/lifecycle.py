@@ -61,7 +61,10 @@ def _down(name: str, *, keep_logs: bool, progress: Progress) -> None:
     else:
         _down_local(cluster, progress)
     cluster.remove(keep_logs=keep_logs)
-    progress.say(f"cluster {name} is down" + (f"; its logs stay in {cluster.home / 'logs'}" if keep_logs else ""))
+    progress.say(
+        f"cluster {name} is down"
+        + (f"; its logs stay in {cluster.home / 'logs'}" if keep_logs else "")
+    )
 
 
 def _down_local(cluster: Cluster, progress: Progress) -> None:
@@ -115,11 +118,15 @@ def ready_nodes(cluster: Cluster) -> tuple[int, int]:
 
 def log_files(cluster: Cluster, component: str | None) -> list[Path]:
     """Return the log of one component, or of all; raise if there is none of that name."""
-    logs = {file.stem: file for file in sorted((cluster.home / "logs").glob("*.log"))} | {"audit": cluster.audit_log}
+    logs = {file.stem: file for file in sorted((cluster.home / "logs").glob("*.log"))} | {
+        "audit": cluster.audit_log
+    }
     if component is None:
         return list(logs.values())
     if component not in logs:
-        raise ClusterError(f"cluster {cluster.name} has no log of {component}; there are {', '.join(logs)}")
+        raise ClusterError(
+            f"cluster {cluster.name} has no log of {component}; there are {', '.join(logs)}"
+        )
     return [logs[component]]
 
 

@@ -39,16 +39,23 @@ def can_run() -> str | None:
         return "this is not Linux"
     if os.geteuid():
         return "not root"
-    if missing := [tool for tool in ("unshare", "mount", "umount", "ldd") if not shutil.which(tool)]:
+    if missing := [
+        tool for tool in ("unshare", "mount", "umount", "ldd") if not shutil.which(tool)
+    ]:
         return f"the program {missing[0]} is missing"
     if not Path("/dev/kmsg").exists():
         return "there is no /dev/kmsg, which the kubelet reads"
-    return _namespaces_obstacle() or _cgroup_obstacle() or _bridge_obstacle() or node_runc.obstacle()
+    return (
+        _namespaces_obstacle() or _cgroup_obstacle() or _bridge_obstacle() or node_runc.obstacle()
+    )
 
 
 def _namespaces_obstacle() -> str | None:
     tried = subprocess.run(
-        [*UNSHARE, "mount", "-t", "tmpfs", "none", "/run"], capture_output=True, text=True, check=False
+        [*UNSHARE, "mount", "-t", "tmpfs", "none", "/run"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     said = (tried.stderr.strip() or "refused").splitlines()[-1]
     return f"no right to make namespaces and mounts ({said})" if tried.returncode else None
@@ -117,7 +124,9 @@ def _line(cluster: Cluster, name: str) -> str:
         for pid, comm in _descendants(first.pid)
         if comm in ("kubelet", "containerd")
     }
-    return f"  {name:<26} address {node.address}, pods in {node.subnet}, {', '.join(inside.values())}"
+    return (
+        f"  {name:<26} address {node.address}, pods in {node.subnet}, {', '.join(inside.values())}"
+    )
 
 
 def _descendants(pid: int) -> list[tuple[int, str]]:
@@ -125,7 +134,10 @@ def _descendants(pid: int) -> list[tuple[int, str]]:
     found = []
     with contextlib.suppress(OSError):
         for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-            found += [(child, Path(f"/proc/{child}/comm").read_text().strip()), *_descendants(child)]
+            found += [
+                (child, Path(f"/proc/{child}/comm").read_text().strip()),
+                *_descendants(child),
+            ]
     return found
 
 
@@ -133,7 +145,9 @@ def _nodes(cluster: Cluster) -> Path:
     return cluster.home / "nodes"
 
 
-def _start(cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]) -> None:
+def _start(
+    cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]
+) -> None:
     """Start a node that does not run: a new one, or one whose first process was killed, with the disk that it had."""
     _clean_up(name)
     node = _record(cluster, name, programs, images)
@@ -143,12 +157,24 @@ def _start(cluster: Cluster, name: str, programs: dict[str, Path], images: tuple
     shutil.copy(control_plane.kubelet_client(cluster)[0], config / "client-ca.crt")
     node_kernel.make_cgroups(node.cgroup)
     node_kernel.add_bridge(node.bridge, node.subnet, node.address)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [*UNSHARE, sys.executable, "-m", f"{__package__}.node_init", f"{node.directory}/node.json"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parent.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [
+        *UNSHARE,
+        sys.executable,
+        "-m",
+        f"{__package__}.node_init",
+        f"{node.directory}/node.json",
+    ]
     cluster.processes.start(name, command, environment)
 
 
-def _record(cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]) -> Node:
+def _record(
+    cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]
+) -> Node:
     """Write down what the node is, for `node_init` and for later commands.
 
     One that came up before keeps its subnet, for its pods.
@@ -159,7 +185,9 @@ def _record(cluster: Cluster, name: str, programs: dict[str, Path], images: tupl
     node = Node(
         name=name,
         directory=str(file.parent),
-        subnet=Node.from_json(file.read_text()).subnet if file.exists() else choose_subnet(name, routes),
+        subnet=Node.from_json(file.read_text()).subnet
+        if file.exists()
+        else choose_subnet(name, routes),
         programs={program: str(path) for program, path in programs.items()},
         images=tuple(map(str, images)),
         logs=str(cluster.home / "logs"),
@@ -184,6 +212,8 @@ def _is_ready(cluster: Cluster, name: str, since: datetime | None) -> bool:
 def last_heartbeat(item: dict[str, Any]) -> datetime:
     """Return when the kubelet last reported its Ready condition. Not its lease: a new node's first comes 10 s late."""
     times = [
-        condition["lastHeartbeatTime"] for condition in item["status"]["conditions"] if condition["type"] == "Ready"
+        condition["lastHeartbeatTime"]
+        for condition in item["status"]["conditions"]
+        if condition["type"] == "Ready"
     ]
     return datetime.fromisoformat(times[0])

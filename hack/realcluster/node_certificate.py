@@ -44,10 +44,23 @@ def new_client_pair(user: str, group: str) -> tuple[str, str]:
     # RFC 5280: attributes in the order of their encoding are not required for a name; one attribute a set.
     name = _der(SEQUENCE, _attribute(ORGANIZATION, group), _attribute(COMMON_NAME, user))
     algorithm = _der(SEQUENCE, _der(OBJECT, ECDSA_WITH_SHA256))
-    validity = _der(SEQUENCE, _der(UTC_TIME, b"200101000000Z"), _der(GENERALIZED_TIME, b"20991231235959Z"))
-    body = _der(SEQUENCE, VERSION_3, _integer(secrets.randbits(120)), algorithm, name, validity, name, _public_key(key))
+    validity = _der(
+        SEQUENCE, _der(UTC_TIME, b"200101000000Z"), _der(GENERALIZED_TIME, b"20991231235959Z")
+    )
+    body = _der(
+        SEQUENCE,
+        VERSION_3,
+        _integer(secrets.randbits(120)),
+        algorithm,
+        name,
+        validity,
+        name,
+        _public_key(key),
+    )
     certificate = _der(SEQUENCE, body, algorithm, _der(BIT_STRING, b"\0", _sign(key, body)))
-    return _pem("CERTIFICATE", certificate), _pem("EC PRIVATE KEY", HEAD + key.to_bytes(32, "big") + TAIL)
+    return _pem("CERTIFICATE", certificate), _pem(
+        "EC PRIVATE KEY", HEAD + key.to_bytes(32, "big") + TAIL
+    )
 
 
 def multiply(number: int, point: Point) -> Point:
@@ -67,7 +80,9 @@ def _add(one: Point, other: Point) -> Point:
     (x1, y1), (x2, y2) = one, other
     if x1 == x2 and (y1 + y2) % P == 0:
         return None
-    slope = (3 * x1 * x1 - 3) * pow(2 * y1, -1, P) if one == other else (y2 - y1) * pow(x2 - x1, -1, P)
+    slope = (
+        (3 * x1 * x1 - 3) * pow(2 * y1, -1, P) if one == other else (y2 - y1) * pow(x2 - x1, -1, P)
+    )
     x = (slope * slope - x1 - x2) % P
     return x, (slope * (x1 - x) - y1) % P
 
@@ -97,7 +112,9 @@ def _attribute(kind: bytes, value: str) -> bytes:
 
 
 def _integer(number: int) -> bytes:
-    return _der(INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big"))  # one bit more than needed: the sign
+    return _der(
+        INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big")
+    )  # one bit more than needed: the sign
 
 
 def _der(tag: int, *parts: bytes) -> bytes:

@@ -23,7 +23,12 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 POOL = ipaddress.IPv4Network("10.192.0.0/12")  # pod subnets are /24s of this
 KUBELET_PORT = 10250  # on the node's own address, so all nodes have the same
 
-EVICTION_SIGNALS = ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available")
+EVICTION_SIGNALS = (
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+)
 
 # What the kubelet sets at its start (pkg/kubelet/cm/container_manager_linux.go). It is shown files with these values
 # instead.
@@ -88,7 +93,9 @@ def parse_routes(proc_net_route: str) -> Iterator[ipaddress.IPv4Network]:
     """Yield the IPv4 networks in the text of /proc/net/route, but for the default route."""
     for line in proc_net_route.splitlines()[1:]:
         fields = line.split()
-        destination, mask = (int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7))
+        destination, mask = (
+            int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7)
+        )
         if mask:
             yield ipaddress.IPv4Network((destination, mask.bit_count()))
 
@@ -120,7 +127,13 @@ def cni_config(node: Node) -> str:
         "routes": [{"dst": "0.0.0.0/0"}],
         "dataDir": "/run/cni",
     }
-    bridge = {"type": "cni-bridge", "bridge": node.bridge, "isGateway": False, "ipMasq": False, "ipam": ipam}
+    bridge = {
+        "type": "cni-bridge",
+        "bridge": node.bridge,
+        "isGateway": False,
+        "ipMasq": False,
+        "ipam": ipam,
+    }
     return json.dumps({"cniVersion": "1.0.0", "name": "reprieve", "plugins": [bridge]}, indent=1)
 
 
@@ -140,7 +153,9 @@ def containerd_config(node: Node, snapshotter: str) -> str:
         "plugins.'io.containerd.cri.v1.runtime'": {"restrict_oom_score_adj": True},
         "plugins.'io.containerd.cri.v1.runtime'.cni": {
             "use_internal_loopback": True,
-            "bin_dirs": sorted({str(Path(node.programs[name]).parent) for name in ("cni-bridge", "cni-host-local")}),
+            "bin_dirs": sorted(
+                {str(Path(node.programs[name]).parent) for name in ("cni-bridge", "cni-host-local")}
+            ),
             "conf_dir": CNI_CONFIG,
         },
         runc: {"runtime_type": "io.containerd.runc.v2"},

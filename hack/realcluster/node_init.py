@@ -37,7 +37,9 @@ RESTART_SECONDS = 1.0
 def main() -> None:
     """Run the node until this process is told to end."""
     node = Node.from_json(Path(sys.argv[1]).read_text())
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the first process of a namespace has no default actions
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(0)
+    )  # the first process of a namespace has no default actions
     prepare_mounts(node)
     folders = dict.fromkeys(str(Path(program).parent) for program in node.programs.values())
     environment = {
@@ -48,7 +50,11 @@ def main() -> None:
     running = {"containerd": start(node, "containerd", commands["containerd"], environment)}
     wait_for_containerd()
     for image in node.images:
-        subprocess.run([node.programs["ctr"], "-n", "k8s.io", "images", "import", image], check=True, stdout=sys.stderr)
+        subprocess.run(
+            [node.programs["ctr"], "-n", "k8s.io", "images", "import", image],
+            check=True,
+            stdout=sys.stderr,
+        )
     running["kubelet"] = start(node, "kubelet", commands["kubelet"], environment)
     while True:
         ended, status = os.wait()  # also reaps whatever lost its parent
@@ -89,7 +95,11 @@ def prepare_mounts(node: Node) -> None:
 def kept(paths: Iterable[str]) -> Iterator[None]:
     """Keep visible those of `paths` that the block covers (a home under /var/lib, say)."""
     inside = sorted(
-        {path for path in map(os.path.realpath, paths) if any(Path(path).is_relative_to(folder) for folder in PRIVATE)}
+        {
+            path
+            for path in map(os.path.realpath, paths)
+            if any(Path(path).is_relative_to(folder) for folder in PRIVATE)
+        }
     )
     held = {path: os.open(path, os.O_PATH) for path in inside}
     yield
@@ -104,7 +114,9 @@ def kept(paths: Iterable[str]) -> Iterator[None]:
 
 def containerd(node: Node) -> list[str]:
     """Write containerd's configuration; return its command."""
-    snapshotter = "overlayfs" if node_kernel.overlay_works(Path(node.directory, "overlay")) else "native"
+    snapshotter = (
+        "overlayfs" if node_kernel.overlay_works(Path(node.directory, "overlay")) else "native"
+    )
     config = Path(node_config.CONFIG, "containerd.toml")
     config.write_text(node_config.containerd_config(node, snapshotter))
     network = Path(node_config.CNI_CONFIG, "reprieve.conflist")
@@ -133,7 +145,9 @@ def kubelet(node: Node) -> list[str]:
 def start(node: Node, name: str, command: list[str], environment: dict[str, str]) -> int:
     """Start a program of the node with a log of its own; return its pid."""
     with Path(node.logs, f"{node.name}-{name}.log").open("ab") as output:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment).pid
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        ).pid
 
 
 def wait_for_containerd() -> None:

@@ -29,7 +29,11 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
     """Mount with the system call of that name; raise OSError with the target's name where it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(
-        source.encode(), target.encode(), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
+        source.encode(),
+        target.encode(),
+        kind.encode() or None,
+        ctypes.c_ulong(flags),
+        data.encode() or None,
     ):
         raise OSError(number := ctypes.get_errno(), os.strerror(number), target)
 
@@ -53,7 +57,9 @@ def overlay_works(folder: Path) -> bool:
         part.mkdir(parents=True, exist_ok=True)
     lower, upper, work, merged = map(str, parts)
     try:
-        mount("overlay", merged, "overlay", data=f"lowerdir={lower},upperdir={upper},workdir={work}")
+        mount(
+            "overlay", merged, "overlay", data=f"lowerdir={lower},upperdir={upper},workdir={work}"
+        )
     except OSError:
         return False
     unmount(merged)

@@ -21,7 +21,11 @@ PLACE = Path("usr/sbin/runc")  # in the package
 def obstacle() -> str | None:
     """Return why no runc can be had here, or None."""
     if program := _present():
-        return None if _has_seccomp(program) else f"{program} does not run, or was built without seccomp"
+        return (
+            None
+            if _has_seccomp(program)
+            else f"{program} does not run, or was built without seccomp"
+        )
     missing = [tool for tool in ("apt-get", "dpkg") if not shutil.which(tool)]
     return f"there is no runc, and no {missing[0]} to get it with" if missing else None
 
@@ -30,7 +34,10 @@ def ensure(progress: Progress) -> Path:
     """Return a runc that works, downloaded if need be."""
     if program := _present():
         return program
-    with progress.task("downloading runc (Debian package)"), tempfile.TemporaryDirectory() as scratch:
+    with (
+        progress.task("downloading runc (Debian package)"),
+        tempfile.TemporaryDirectory() as scratch,
+    ):
         _download(scratch)
         for package in Path(scratch).glob("*.deb"):
             _run(["dpkg", "-x", str(package), f"{scratch}/unpacked"], scratch)
@@ -76,7 +83,14 @@ def _download(folder: str) -> None:
 
 
 def _run(command: list[str], folder: str) -> None:
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise ClusterError(
             f"{done.stdout.strip()}\nno runc on this machine, and `{' '.join(command)}` failed: install runc"

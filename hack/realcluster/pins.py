@@ -25,7 +25,9 @@ class Binary:
     package: str
     seconds: int  # estimate for two cores, after those above it in the table; for the notice before a first build
     stamp: str = ""  # the module whose version Kubernetes' own version variables are set to; "" leaves them alone
-    variables: tuple[tuple[str, str], ...] = ()  # further link-time variables; "{version}" in a value is replaced
+    variables: tuple[
+        tuple[str, str], ...
+    ] = ()  # further link-time variables; "{version}" in a value is replaced
     cgo: bool = False
     tags: tuple[str, ...] = ()
 
@@ -42,7 +44,13 @@ CNI = "github.com/containernetworking/plugins"
 
 
 def _node(package: str, seconds: int) -> Binary:
-    return Binary("node", CONTAINERD, package, seconds, variables=((f"{CONTAINERD}/version.Version", "{version}"),))
+    return Binary(
+        "node",
+        CONTAINERD,
+        package,
+        seconds,
+        variables=((f"{CONTAINERD}/version.Version", "{version}"),),
+    )
 
 
 def _bench(folder: str, seconds: int) -> Binary:
@@ -79,8 +87,23 @@ BINARIES: dict[str, Binary] = {
 }
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "control-plane": ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"),
-    "node": ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "cni-bridge", "cni-host-local", "pause"),
+    "control-plane": (
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubectl",
+        "kwok",
+    ),
+    "node": (
+        "kubelet",
+        "containerd",
+        "containerd-shim-runc-v2",
+        "ctr",
+        "cni-bridge",
+        "cni-host-local",
+        "pause",
+    ),
     "scheduler-plugins": ("kube-scheduler-plugins",),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
 }
@@ -94,7 +117,11 @@ def pin_files(pin: str) -> tuple[Path, Path]:
 
 def own_sources(binary: Binary) -> list[Path]:
     """Return the Go files of a program that is written here, beside its `go.mod`; none for one from a module."""
-    return sorted((_folder(binary.pin) / binary.package).glob("*.go")) if binary.package.startswith(".") else []
+    return (
+        sorted((_folder(binary.pin) / binary.package).glob("*.go"))
+        if binary.package.startswith(".")
+        else []
+    )
 
 
 def version(binary: Binary) -> str:
@@ -121,7 +148,9 @@ def link_flags(binary: Binary) -> str:
     """Return the value of `-ldflags`: no symbol tables, and the version variables that the program reports."""
     values = {key: value.replace("{version}", version(binary)) for key, value in binary.variables}
     if binary.stamp:
-        values |= _kubernetes_version(module_version(pin_files(binary.pin)[0].read_text(), binary.stamp))
+        values |= _kubernetes_version(
+            module_version(pin_files(binary.pin)[0].read_text(), binary.stamp)
+        )
     return " ".join(["-s", "-w", *(f"-X {key}={value}" for key, value in values.items())])
 
 

@@ -40,7 +40,9 @@ def choose(taken_bases: Iterable[int]) -> int:
     for base in _bases():
         if not overlaps(base, taken_bases) and all(is_free(number) for number in block(base)):
             return base
-    raise ClusterError(f"no {BLOCK} free ports in a row above {FIRST}: remove a cluster with `hack/cluster down`")
+    raise ClusterError(
+        f"no {BLOCK} free ports in a row above {FIRST}: remove a cluster with `hack/cluster down`"
+    )
 
 
 def check(base: int, taken_bases: Iterable[int]) -> None:
@@ -48,7 +50,9 @@ def check(base: int, taken_bases: Iterable[int]) -> None:
     if not LEAST <= base <= END - BLOCK:
         raise ClusterError(f"--port-base {base} must be between {LEAST} and {END - BLOCK}")
     if overlaps(base, taken_bases):
-        raise ClusterError(f"--port-base {base} overlaps the {BLOCK} ports of another cluster; {OTHERWISE}")
+        raise ClusterError(
+            f"--port-base {base} overlaps the {BLOCK} ports of another cluster; {OTHERWISE}"
+        )
     if busy := [number for number in block(base) if not is_free(number)]:
         raise ClusterError(f"--port-base {base}: something listens on {busy[0]}; {OTHERWISE}")
 

@@ -45,7 +45,10 @@ def identify(pid: int) -> Identity | None:
 def memory_mib(pid: int) -> int:
     """Return the resident memory of a process in MiB; 0 when it is gone."""
     with contextlib.suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+        return (
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            >> 20
+        )
     return 0
 
 
@@ -68,7 +71,9 @@ class Processes:
         recorded = self._recorded(name)
         return recorded if recorded and recorded.is_alive() else None
 
-    def start(self, name: str, command: Sequence[object], env: Mapping[str, str] | None = None) -> Identity:
+    def start(
+        self, name: str, command: Sequence[object], env: Mapping[str, str] | None = None
+    ) -> Identity:
         """Start `command` in a session of its own, so that it outlives this one, unless that name runs already."""
         if alive := self.running(name):
             return alive
@@ -89,7 +94,9 @@ class Processes:
 
     def adopt(self, name: str, pid: int) -> Identity:
         """Record a process that somebody else started, so that `down` ends it too."""
-        identity = identify(pid) or Identity(pid, 0, "")  # already dead: recorded as one that can never be alive
+        identity = identify(pid) or Identity(
+            pid, 0, ""
+        )  # already dead: recorded as one that can never be alive
         file = self._file(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")

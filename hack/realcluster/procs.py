@@ -107,9 +107,9 @@ class Runner:
 
     def _is_simulated(self, node: str) -> bool:
         if node and node not in self._simulated:
-            annotations = api.call(self._cluster, "GET", f"/api/v1/nodes/{node}", user=USER)["metadata"].get(
-                "annotations", {}
-            )
+            annotations = api.call(self._cluster, "GET", f"/api/v1/nodes/{node}", user=USER)[
+                "metadata"
+            ].get("annotations", {})
             key, value = kwok.ANNOTATION
             self._simulated[node] = annotations.get(key) == value
         return self._simulated.get(node, False)
@@ -128,7 +128,8 @@ class Runner:
                 content = {}
             decode = kind == "secrets"
             found[kind, name] = {
-                key: base64.b64decode(text).decode() if decode else text for key, text in content.items()
+                key: base64.b64decode(text).decode() if decode else text
+                for key, text in content.items()
             }
         return found
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 Json = Any
-Lookup = Mapping[tuple[str, str], Mapping[str, str]]  # (kind, name) -> the data of a ConfigMap or Secret
+Lookup = Mapping[
+    tuple[str, str], Mapping[str, str]
+]  # (kind, name) -> the data of a ConfigMap or Secret
 
 ANNOTATION = "reprieve.dev/local-process"
 INTERPRETER_NAMES = ("python", "python3", "/usr/bin/python", "/usr/bin/python3")
@@ -63,7 +65,9 @@ def environment(pod: Json, data: Lookup, folders: Folders) -> dict[str, str]:
         if "valueFrom" in variable:
             values[variable["name"]] = _value_from(pod, variable["valueFrom"], data)
         else:
-            values[variable["name"]] = localize(expand(variable.get("value", ""), values), mounts(pod, folders))
+            values[variable["name"]] = localize(
+                expand(variable.get("value", ""), values), mounts(pod, folders)
+            )
     return values
 
 
@@ -93,7 +97,8 @@ def mounts(pod: Json, folders: Folders) -> dict[str, Path]:
     """Return the local folder of each mount path of the first container."""
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", [])}
     return {
-        mount["mountPath"].rstrip("/"): _volume_folder(pod, volumes[mount["name"]], folders) / mount.get("subPath", "")
+        mount["mountPath"].rstrip("/"): _volume_folder(pod, volumes[mount["name"]], folders)
+        / mount.get("subPath", "")
         for mount in _container(pod).get("volumeMounts", [])
         if mount["name"] in volumes
     }
@@ -119,7 +124,11 @@ def files(pod: Json, data: Lookup, folders: Folders) -> dict[Path, str]:
             for kind, field in (("configmaps", "configMap"), ("secrets", "secret")):
                 if reference := source.get(field):
                     content = data.get((kind, reference.get("secretName") or reference["name"]), {})
-                    found |= {folder / path: content[key] for key, path in _items(reference, content) if key in content}
+                    found |= {
+                        folder / path: content[key]
+                        for key, path in _items(reference, content)
+                        if key in content
+                    }
     return found | downward_files(pod, folders)
 
 
@@ -144,7 +153,10 @@ def field(pod: Json, path: str) -> str:
         # As the kubelet writes it: key="value", quoted as in Go, in the order of the keys, without an end of line at
         # the end.
         values = pod["metadata"].get(path.removeprefix("metadata.")) or {}
-        return "\n".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(values.items()))
+        return "\n".join(
+            f"{key}={json.dumps(value, ensure_ascii=False)}"
+            for key, value in sorted(values.items())
+        )
     if path == "status.podIPs":
         return ",".join(entry["ip"] for entry in pod["status"].get("podIPs", []))
     value = pod
@@ -186,12 +198,23 @@ def final_status(pod: Json, exit_code: int, started: str, now: str) -> Json:
         for condition in pod["status"].get("conditions", [])
     ]
     first, *others = pod["status"].get("containerStatuses") or [_unknown_container(pod)]
-    ended = [first | _ended(exit_code, started, now), *(other | _ended(0, started, now) for other in others)]
-    return {"phase": "Failed" if exit_code else "Succeeded", "conditions": conditions, "containerStatuses": ended}
+    ended = [
+        first | _ended(exit_code, started, now),
+        *(other | _ended(0, started, now) for other in others),
+    ]
+    return {
+        "phase": "Failed" if exit_code else "Succeeded",
+        "conditions": conditions,
+        "containerStatuses": ended,
+    }
 
 
 def _ended(exit_code: int, started: str, now: str) -> Json:
-    return {"ready": False, "started": False, "state": {"terminated": _terminated(exit_code, started, now)}}
+    return {
+        "ready": False,
+        "started": False,
+        "state": {"terminated": _terminated(exit_code, started, now)},
+    }
 
 
 def _terminated(exit_code: int, started: str, now: str) -> Json:
@@ -201,7 +224,12 @@ def _terminated(exit_code: int, started: str, now: str) -> Json:
 
 def _unknown_container(pod: Json) -> Json:
     container = _container(pod)
-    return {"name": container["name"], "image": container.get("image", ""), "imageID": "", "restartCount": 0}
+    return {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "imageID": "",
+        "restartCount": 0,
+    }
 
 
 def _container(pod: Json) -> Json:

@@ -67,10 +67,14 @@ class Workload:
         """Run the container to its end, report it, and remove the pod if it was deleted."""
         exit_code, runs = self._first_run()
         while not self._deleted.is_set() and procs_pod.restarts(self._pod, exit_code):
-            if self._deleted.wait(min(FIRST_PAUSE_SECONDS * 2 ** (runs - 2), LONGEST_PAUSE_SECONDS) if runs > 1 else 0):
+            if self._deleted.wait(
+                min(FIRST_PAUSE_SECONDS * 2 ** (runs - 2), LONGEST_PAUSE_SECONDS) if runs > 1 else 0
+            ):
                 break
             started, self._started = self._started, now()
-            self._patch_status(procs_pod.restarted_status(self._pod, exit_code, runs, started, self._started))
+            self._patch_status(
+                procs_pod.restarted_status(self._pod, exit_code, runs, started, self._started)
+            )
             exit_code, runs = self._run(), runs + 1
         if self._abandoned:
             return
@@ -115,7 +119,11 @@ class Workload:
 
     def _start(self) -> subprocess.Popen[bytes]:
         own = procs_pod.environment(self._pod, self._data, self._folders)
-        basis = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self._folders.pod), "PYTHONUNBUFFERED": "1"}
+        basis = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self._folders.pod),
+            "PYTHONUNBUFFERED": "1",
+        }
         command = [sys.executable, "-c", GUARD, *procs_pod.command(self._pod, own, self._folders)]
         with self._log_file.open("ab") as log:
             return subprocess.Popen(
@@ -141,7 +149,9 @@ class Workload:
     def _patch_status(self, status: Json) -> None:
         """Write the status of this very pod: the uid in a patch is a precondition."""
         self._insist(
-            "PATCH", f"{self._path}/status", {"metadata": {"uid": self._pod["metadata"]["uid"]}, "status": status}
+            "PATCH",
+            f"{self._path}/status",
+            {"metadata": {"uid": self._pod["metadata"]["uid"]}, "status": status},
         )
 
     def _insist(self, method: str, path: str, body: Json) -> None:

@@ -81,7 +81,9 @@ class Programs:
             late = time.monotonic() > deadline
             if late or self.pid(name) is None:
                 what = f"is not ready within {READY_SECONDS:.0f} s" if late else "stopped"
-                raise ClusterError(f"{self._processes.last_lines(name)}\n{name} {what}, see {self.log(name)}")
+                raise ClusterError(
+                    f"{self._processes.last_lines(name)}\n{name} {what}, see {self.log(name)}"
+                )
             time.sleep(0.05)
 
     def read(self, name: str, path: str) -> str:
@@ -105,7 +107,9 @@ class Programs:
             "kind": "Config",
             "clusters": view["clusters"],
             "users": [{"name": name, "user": {"token": token}}],
-            "contexts": [{"name": name, "context": {"cluster": view["clusters"][0]["name"], "user": name}}],
+            "contexts": [
+                {"name": name, "context": {"cluster": view["clusters"][0]["name"], "user": name}}
+            ],
             "current-context": name,
         }
         path = self._home / "kubeconfigs" / f"{name}.yaml"
@@ -115,5 +119,9 @@ class Programs:
 
 def _environment() -> dict[str, str]:
     """Return the caller's environment without what would reach into the programs' settings or their credentials."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("REPRIEVE_", "KUBE"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("REPRIEVE_", "KUBE"))
+    }
     return {**kept, "PYTHONUNBUFFERED": "1"}

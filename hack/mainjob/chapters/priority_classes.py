@@ -50,24 +50,36 @@ def tell(world: World, narrator: Narrator) -> str:
 
 
 def _refuse_duration(scene: Scene) -> None:
-    scene.narrator.say("The upstream plugin ignores a toleration that it cannot parse: a protection that is not there.")
+    scene.narrator.say(
+        "The upstream plugin ignores a toleration that it cannot parse: a protection that is not there."
+    )
     scene.write("demo-training.yaml", _training("1h"))
     refused = scene.refused("apply", "-f", "demo-training.yaml")
-    promise.says(refused.stderr, "(BadRequest)", f'[{TOLERATION}/toleration-seconds]: Invalid value: "1h"')
+    promise.says(
+        refused.stderr, "(BadRequest)", f'[{TOLERATION}/toleration-seconds]: Invalid value: "1h"'
+    )
     scene.narrator.say(
         "Corrected, it is admitted, and the half that it leaves out is filled in with what upstream takes."
     )
     scene.write("demo-training.yaml", _training("3600"))
     scene.run("apply", "-f", "demo-training.yaml")
     _show(scene, "demo-training", "minimum-preemptable-priority", "10001")
-    scene.narrator.say("Its value and one more: every preemptor is above that anyway, which the warning says.")
+    scene.narrator.say(
+        "Its value and one more: every preemptor is above that anyway, which the warning says."
+    )
 
 
 def _refuse_defence(scene: Scene) -> None:
     scene.narrator.say("What a workload is defended with is never below what it is scheduled with.")
     scene.write("overtime.yaml", _overtime(20000))
     refused = scene.refused("apply", "-f", "overtime.yaml")
-    promise.says(refused.stderr, "(BadRequest)", "[reprieve.dev/preemption-priority-class]", '"demo-training"', "20000")
+    promise.says(
+        refused.stderr,
+        "(BadRequest)",
+        "[reprieve.dev/preemption-priority-class]",
+        '"demo-training"',
+        "20000",
+    )
     scene.write("overtime.yaml", _overtime(9000))
     scene.run("apply", "-f", "overtime.yaml")
     _show(scene, "demo-overtime", "toleration-seconds", "0")
@@ -75,6 +87,8 @@ def _refuse_defence(scene: Scene) -> None:
 
 def _show(scene: Scene, name: str, key: str, wanted: str) -> None:
     """Show the annotations of a PriorityClass, of which one was filled in."""
-    path = r"jsonpath={.metadata.annotations.preemption-toleration\.scheduling\.x-k8s\.io/" + key + "}"
+    path = (
+        r"jsonpath={.metadata.annotations.preemption-toleration\.scheduling\.x-k8s\.io/" + key + "}"
+    )
     shown = scene.run("get", "priorityclass", name, "-o", path)
     promise.same(f"{key} of {name}", shown.stdout, wanted)

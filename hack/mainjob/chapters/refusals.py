@@ -7,7 +7,9 @@ from mainjob.world import World
 
 TITLE = "A class that does not exist is refused, in pods and in templates"
 
-CLASS = 'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "11": must be between 0 and 10'
+CLASS = (
+    'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "11": must be between 0 and 10'
+)
 THREE = (
     'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "high"',
     'metadata.annotations[reprieve.dev/checkpoint-hint]: Unsupported value: "http://checkpoints.example.com/save"',
@@ -38,7 +40,9 @@ def _refuse_pod(scene: Scene) -> None:
 
 
 def _refuse_deployment(scene: Scene) -> None:
-    scene.narrator.say("A Deployment with such a template would never get its pods. It is told so at once.")
+    scene.narrator.say(
+        "A Deployment with such a template would never get its pods. It is told so at once."
+    )
     path = scene.example("refused/deployment-class-11.yaml")
     refused = scene.refused("apply", "-n", scene.namespace, "-f", path)
     promise.says(refused.stderr, "Error from server (BadRequest)", f"spec.template.{CLASS}")

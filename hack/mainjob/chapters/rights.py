@@ -72,9 +72,19 @@ subjects:
 """
 
 LABEL, ANNOTATION = "reprieve.dev/soft-eviction", "scheduling.koordinator.sh/soft-eviction"
-MARK = json.dumps({"metadata": {"labels": {LABEL: "requested"}, "annotations": {ANNOTATION: "true"}}})
+MARK = json.dumps(
+    {"metadata": {"labels": {LABEL: "requested"}, "annotations": {ANNOTATION: "true"}}}
+)
 NOTE = json.dumps({"metadata": {"annotations": {"example.com/note": "hello"}}})
-UNREADABLE = ("annotate", "pod", "plain", "-n", TEAM, "reprieve.dev/checkpoint=sometimes", "--dry-run=server")
+UNREADABLE = (
+    "annotate",
+    "pod",
+    "plain",
+    "-n",
+    TEAM,
+    "reprieve.dev/checkpoint=sometimes",
+    "--dry-run=server",
+)
 WAYS = ((), ("--subresource=status",))
 """Through the pod, and through its status, which carries the same labels and annotations."""
 
@@ -97,7 +107,9 @@ def _default_classes(scene: Scene) -> None:
         scene.run("apply", "-n", namespace, "-f", "pod.yaml")
         scene.run("get", "pod", "plain", "-n", namespace, "-L", "reprieve.dev/preemption-class")
         labels = scene.quiet.get("pod", "plain", "-n", namespace)["metadata"]["labels"]
-        promise.same(f"the class in {namespace}", labels.get("reprieve.dev/preemption-class"), wanted)
+        promise.same(
+            f"the class in {namespace}", labels.get("reprieve.dev/preemption-class"), wanted
+        )
 
 
 def _try_marks(scene: Scene) -> None:
@@ -107,12 +119,28 @@ def _try_marks(scene: Scene) -> None:
     )
     scene.run("apply", "-n", TEAM, "-f", scene.write("rights.yaml", RIGHTS))
     for subresource in WAYS:
-        scene.run("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}", *subresource, "--type=merge", "-p", NOTE)
+        scene.run(
+            "patch",
+            "pod",
+            "plain",
+            "-n",
+            TEAM,
+            f"--as={TENANT}",
+            *subresource,
+            "--type=merge",
+            "-p",
+            NOTE,
+        )
     _try_marks_both_ways(scene)
-    scene.narrator.say("The webhooks are stopped. What they would have refused now passes (failurePolicy: Ignore) …")
+    scene.narrator.say(
+        "The webhooks are stopped. What they would have refused now passes (failurePolicy: Ignore) …"
+    )
     scene.narrator.show(f"kill -TERM {scene.world.programs.pid(WEBHOOKS)}    # {WEBHOOKS}", "")
     with scene.world.without(WEBHOOKS):
-        promise.keep(claim=not scene.world.is_guarded(), otherwise="the webhooks still answer after they were stopped")
+        promise.keep(
+            claim=not scene.world.is_guarded(),
+            otherwise="the webhooks still answer after they were stopped",
+        )
         scene.run(*UNREADABLE)
         scene.narrator.say("… but marks are guarded as before.")
         _try_marks_both_ways(scene)
@@ -125,7 +153,18 @@ def _try_marks(scene: Scene) -> None:
 
 def _try_marks_both_ways(scene: Scene) -> None:
     for subresource in WAYS:
-        words = ("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}", *subresource, "--type=merge", "-p", MARK)
+        words = (
+            "patch",
+            "pod",
+            "plain",
+            "-n",
+            TEAM,
+            f"--as={TENANT}",
+            *subresource,
+            "--type=merge",
+            "-p",
+            MARK,
+        )
         refused = scene.refused(*words)
         promise.says(refused.stderr.lower(), "forbidden")
         promise.says(refused.stderr, LABEL, ANNOTATION, "needs the right to delete the pod")

@@ -40,7 +40,9 @@ def tell(world: World, narrator: Narrator) -> str:
         scene,
         workload.build_pod(scene, STUBBORN, mode="stubborn", annotations=timeout),
         workload.build_pod(scene, SLOW, save_seconds=SLOW_SECONDS, annotations=timeout),
-        workload.build_pod(scene, PLAIN, annotations={keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: None}),
+        workload.build_pod(
+            scene, PLAIN, annotations={keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: None}
+        ),
     )
     failed_before = _failed(world)
     watch = ("get", "pods", "-n", scene.namespace, "-w")
@@ -57,9 +59,7 @@ def tell(world: World, narrator: Narrator) -> str:
     _check_slow(scene, marked[SLOW], story)
     _check_stubborn(scene, marked[STUBBORN], facts)
     _check_counted(scene, failed_before)
-    return (
-        "no answer: timeout, SIGTERM, grace, SIGKILL, counted as failed; slow: extended once, then saved; none: at once"
-    )
+    return "no answer: timeout, SIGTERM, grace, SIGKILL, counted as failed; slow: extended once, then saved; none: at once"
 
 
 def _mark(scene: Scene, pod: str) -> datetime:
@@ -80,13 +80,18 @@ def _check_plain(scene: Scene, marked: datetime) -> None:
 
 def _check_slow(scene: Scene, marked: datetime, story: Background) -> None:
     waited = (victim.deleted_at(scene, SLOW) - marked).total_seconds()
-    scene.narrator.say(f"{SLOW} had {waited:.1f} s instead of {TIMEOUT_SECONDS}: extended once, because it answered.")
+    scene.narrator.say(
+        f"{SLOW} had {waited:.1f} s instead of {TIMEOUT_SECONDS}: extended once, because it answered."
+    )
     told = victim.show_events(scene, SLOW, "SoftEvictionCompleted")
     promise.same("extensions", told.count("CheckpointExtended"), 1)
     promise.says(told, "CheckpointSaved")
     promise.says(story.text, "extended")
     promise.within(
-        f"from the mark of {SLOW} to its DELETE", waited, TIMEOUT_SECONDS, TIMEOUT_SECONDS * 1.5 + SLACK_SECONDS
+        f"from the mark of {SLOW} to its DELETE",
+        waited,
+        TIMEOUT_SECONDS,
+        TIMEOUT_SECONDS * 1.5 + SLACK_SECONDS,
     )
 
 
@@ -94,7 +99,9 @@ def _check_stubborn(scene: Scene, marked: datetime, facts: Background) -> None:
     deleted = victim.deleted_at(scene, STUBBORN)
     waited = (deleted - marked).total_seconds()
     ended = re.search(rf"^{STUBBORN} .* 137 +(\S+)", facts.text, re.MULTILINE)
-    promise.keep(claim=ended is not None, otherwise=f"no watch saw {STUBBORN} end with 137, 128 + SIGKILL")
+    promise.keep(
+        claim=ended is not None, otherwise=f"no watch saw {STUBBORN} end with 137, 128 + SIGKILL"
+    )
     assert ended is not None
     killed = timestamp.parse(ended[1])
     assert killed is not None
@@ -104,23 +111,42 @@ def _check_stubborn(scene: Scene, marked: datetime, facts: Background) -> None:
         "SIGKILL ended it: exit code 137."
     )
     told = victim.show_events(scene, STUBBORN, "SoftEvictionCompleted")
-    promise.says(told, "CheckpointRequested", "CheckpointUnanswered", "SIGKILL after 3s", str(Outcome.UNRESPONSIVE))
-    promise.within(
-        f"from the mark of {STUBBORN} to its DELETE", waited, TIMEOUT_SECONDS, TIMEOUT_SECONDS + SLACK_SECONDS
+    promise.says(
+        told,
+        "CheckpointRequested",
+        "CheckpointUnanswered",
+        "SIGKILL after 3s",
+        str(Outcome.UNRESPONSIVE),
     )
-    promise.within(f"the grace of {STUBBORN}", grace, GRACE_SECONDS - 1, GRACE_SECONDS + SLACK_SECONDS)
+    promise.within(
+        f"from the mark of {STUBBORN} to its DELETE",
+        waited,
+        TIMEOUT_SECONDS,
+        TIMEOUT_SECONDS + SLACK_SECONDS,
+    )
+    promise.within(
+        f"the grace of {STUBBORN}", grace, GRACE_SECONDS - 1, GRACE_SECONDS + SLACK_SECONDS
+    )
 
 
 def _check_counted(scene: Scene, before: float) -> None:
     scene.narrator.say("The operator counts it, and only it, as a failed checkpoint:")
     text = scene.world.programs.read(OPERATOR, "/metrics")
-    lines = [line for line in text.splitlines() if line.startswith((FAILED, "reprieve_preemptions_total"))]
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.startswith((FAILED, "reprieve_preemptions_total"))
+    ]
     own = "\n".join(line for line in lines if f'"{scene.namespace}"' in line)
-    scene.narrator.show(f"curl -s {scene.world.programs.url(OPERATOR, '/metrics')} | grep {scene.namespace}", own)
+    scene.narrator.show(
+        f"curl -s {scene.world.programs.url(OPERATOR, '/metrics')} | grep {scene.namespace}", own
+    )
     promise.same("failed checkpoints", _failed(scene.world) - before, 1.0)
 
 
 def _failed(world: World) -> float:
     """Return how many failed checkpoints the operator has counted in all namespaces."""
     text = world.programs.read(OPERATOR, "/metrics")
-    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(FAILED + "{"))
+    return sum(
+        float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(FAILED + "{")
+    )
