@@ -1,8 +1,8 @@
-"""Koordinator's descheduler as far as a pod can tell: its ServiceAccount, its rights on pods, and the mark it writes.
+"""Stands in for Koordinator's descheduler: its ServiceAccount, its rights, and the mark it writes.
 
-The rights are those of upstream's `config/rbac/descheduler_role.yaml`; the annotation is what its soft evictor
-(`pkg/descheduler/controllers/migration/evictor/evictor_soft.go`) makes of `SoftEvictionSpec`: compact JSON, fields in
-this order, empty ones left out.
+The rights are those of upstream's `config/rbac/descheduler_role.yaml`. The annotation is what its
+soft evictor (`pkg/descheduler/controllers/migration/evictor/evictor_soft.go`) makes of
+`SoftEvictionSpec`: compact JSON, fields in this order, empty fields left out.
 """
 
 import json

@@ -1,8 +1,9 @@
-"""Container images made on the spot, as OCI layout tarballs: no registry, no Docker, no network.
+"""Container images, made locally as OCI layout tarballs: no registry, no Docker, no network.
 
-The workload image holds the Python interpreter that runs this module, with its standard library and a few shell tools
-of the machine. The programs of workloads come from ConfigMaps, and the agent is in it too, so this one image serves all. `localhost/…:1` and
-`imagePullPolicy: Never` on the pods: the kubelet would try to pull a tag named `latest`.
+The workload image holds the Python interpreter that runs this module, its standard library, a few
+of the machine's shell tools, and the agent. The programs of workloads come from ConfigMaps, so this
+one image serves all. Its tag is `localhost/…:1`, because the kubelet would try to pull a tag
+named `latest`; pods say `imagePullPolicy: Never`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ AGENT_PROGRAM = (
     "#!/usr/bin/python3 -I\nimport sys\nfrom reprieve_agent.main import main\nsys.exit(main())\n"
 )
 PYTHON_IMAGE = "localhost/reprieve/python:1"
-# All shared libraries are in one folder: the machine's own folders differ between distributions.
+# All shared libraries go into one folder, because their folders differ between distributions.
 LIBRARIES = "/usr/lib/image"
 ENVIRONMENT = [
     f"LD_LIBRARY_PATH={LIBRARIES}",
@@ -43,10 +44,12 @@ ENVIRONMENT = [
 LOADED_LATE = "libgcc_s.so.1"
 TOOLS = ("sh", "cat", "date", "env", "kill", "ls", "mkdir", "mv", "sleep", "true")
 NOT_WANTED = re.compile(
-    r"(idle_)?tests?|idlelib|tkinter|turtledemo|ensurepip|lib2to3|distutils|pydoc_data|(site|dist)-packages|config-.*"
+    r"(idle_)?tests?|idlelib|tkinter|turtledemo|ensurepip|lib2to3|distutils|pydoc_data"
+    r"|(site|dist)-packages|config-.*"
 )
 NOT_WANTED_FILES = re.compile(
-    r".*\.opt-[12]\.pyc|.*\.(a|o|exe)|(_tkinter|_?xx|_.*test|_codecs_|nis|ossaudiodev|_gdbm|_dbm).*\.so"
+    r".*\.opt-[12]\.pyc|.*\.(a|o|exe)"
+    r"|(_tkinter|_?xx|_.*test|_codecs_|nis|ossaudiodev|_gdbm|_dbm).*\.so"
 )
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 USER = "65532"  # a number, so that runAsNonRoot holds without a look into /etc/passwd
@@ -55,7 +58,7 @@ Layer = Callable[[tarfile.TarFile], None]
 
 
 def python_image(progress: Progress) -> Path:
-    """Return the tarball of the workload image, made unless this interpreter's is cached."""
+    """Return the tarball of the workload image; make it unless this interpreter's is cached."""
     target = _cached(
         "python",
         sys.version,
@@ -75,7 +78,7 @@ def python_image(progress: Progress) -> Path:
 
 
 def pause_image(pause: Path) -> Path:
-    """Return the tarball of the sandbox image, which holds the static program `pause` and nothing else."""
+    """Return the tarball of the sandbox image, which holds only the static program `pause`."""
     target = _cached("pause", str(pause))
     if not target.exists():
         _write_image(
@@ -88,15 +91,15 @@ def pause_image(pause: Path) -> Path:
 
 
 def _cached(name: str, *facts: str) -> Path:
-    """Return where an image is kept whose content follows from `facts` and from this module."""
+    """Return the path of an image whose content depends on `facts` and on this module only."""
     digest = hashlib.sha256("\0".join([*facts, Path(__file__).read_text()]).encode()).hexdigest()
     return paths.cache_home() / "images" / f"{name}-{digest[:12]}.tar"
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Give a file to root and let everybody read it.
+    """Make root the owner of a file and let every user read it.
 
-    Times stay: compiled modules are only valid with those of their sources.
+    Times stay: compiled modules are valid only with the times of their sources.
     """
     member.uid = member.gid = 0
     member.uname = member.gname = ""
@@ -106,7 +109,7 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _add_python(layer: tarfile.TarFile) -> None:
-    """Put the interpreter, its standard library, the tools, and what all of them are linked with into `layer`."""
+    """Add the interpreter, its standard library, the tools and their libraries to `layer`."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     interpreter, library = Path(sys.base_prefix, "bin", version), Path(os.__file__).parent
     if not interpreter.exists():
@@ -142,7 +145,10 @@ def _add_python(layer: tarfile.TarFile) -> None:
 
 
 def _without_symbols(file: Path, scratch: Path) -> Path:
-    """Return a copy of a shared library without its debug symbols, where the machine has `strip`: half of the image."""
+    """Return a copy of a shared library without debug symbols, if the machine has `strip`.
+
+    This halves the image.
+    """
     slim = scratch / file.name
     if ".so" not in file.name or not shutil.which("strip"):
         return file
@@ -153,7 +159,10 @@ def _without_symbols(file: Path, scratch: Path) -> Path:
 
 
 def _standard_library(library: Path) -> Iterator[Path]:
-    """Yield what a program may need of the standard library, compiled modules included: without, it starts late."""
+    """Yield the standard library's files that a program may need.
+
+    Compiled modules are included: without them, Python starts slowly.
+    """
     for folder, subfolders, files in os.walk(library):
         subfolders[:] = sorted(name for name in subfolders if not NOT_WANTED.fullmatch(name))
         yield from (
@@ -162,13 +171,16 @@ def _standard_library(library: Path) -> Iterator[Path]:
 
 
 def _shared_libraries(files: Iterable[Path]) -> list[Path]:
-    """Return all that `files` are linked with, and the loader, as the machine's own loader finds them."""
+    """Return the loader and all libraries that `files` need, as the loader finds them."""
     done = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False)
     return [Path(name) for name in parse_ldd(done.stdout)]
 
 
 def _loaded_late() -> list[Path]:
-    """Return the library that glibc loads when a thread ends; without it, Python aborts where it exits beside a thread."""
+    """Return the library that glibc loads when a thread ends.
+
+    Without it, Python aborts when it exits while another thread runs.
+    """
     try:
         ctypes.CDLL(LOADED_LATE)
     except OSError:
@@ -182,14 +194,18 @@ def _loaded_late() -> list[Path]:
 def parse_ldd(text: str) -> list[str]:
     """Return the paths that `ldd` names, each once.
 
-    Its lines are `libm.so.6 => /lib/libm.so.6 (0x…)` and, for the loader, `/lib64/ld-linux-x86-64.so.2 (0x…)`.
+    Its lines are `libm.so.6 => /lib/libm.so.6 (0x…)` and, for the loader,
+    `/lib64/ld-linux-x86-64.so.2 (0x…)`.
     """
     found = re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", text, re.MULTILINE)
     return list(dict.fromkeys(found))
 
 
 def _place(library: Path) -> str:
-    """Return where a shared library goes. The loader's absolute path is written into every program."""
+    """Return the place of a shared library.
+
+    The loader's absolute path is written into every program.
+    """
     return (
         str(library) if library.name.startswith("ld-") else f"{LIBRARIES}/{library.name}"
     ).lstrip("/")
@@ -215,7 +231,7 @@ def _add_text(layer: tarfile.TarFile, name: str, text: str | bytes, mode: int = 
 
 
 def _write_image(target: Path, name: str, add_files: Layer, config: dict[str, object]) -> None:
-    """Write an OCI layout with one layer. Not compressed: it is read from this disk, once."""
+    """Write an OCI layout with one uncompressed layer: it is read from this disk, once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         layer, whole = Path(scratch, "layer.tar"), Path(scratch, "image.tar")
@@ -231,7 +247,7 @@ def _write_image(target: Path, name: str, add_files: Layer, config: dict[str, ob
 
 
 def _metadata(name: str, layer: str, size: int, config: dict[str, object]) -> dict[str, bytes]:
-    """Return the JSON documents of an image with one layer, by their places in the layout."""
+    """Return the JSON documents of an image with one layer, by their paths in the layout."""
     documents: dict[str, bytes] = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}'}
 
     def store(media: str, content: dict[str, object], **more: object) -> dict[str, object]:

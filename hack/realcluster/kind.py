@@ -1,6 +1,7 @@
-"""The same cluster from kind, where Docker and an image registry work. UNTRIED: no machine with both has run it.
+"""The same cluster from kind, where Docker and an image registry work.
 
-kind brings its own node, so `--kwok-nodes` and `--real-nodes` do not apply; feature gates and runtime configuration do.
+UNTRIED: no machine with both has run it. kind brings its own node, so `--kwok-nodes` and
+`--real-nodes` do not apply; feature gates and runtime configuration do.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ OTHERWISE = "without --provider, the cluster is built from source"
 
 
 def check(progress: Progress) -> None:
-    """Raise unless kind and a Docker daemon that answers are here, found out by asking."""
+    """Raise unless kind and a running Docker daemon are here."""
     for program in ("kind", "docker"):
         if shutil.which(program) is None:
             raise ClusterError(
@@ -64,7 +65,8 @@ def load_image(cluster: Cluster, image: str) -> None:
     """Copy an image of the local Docker daemon to the cluster's nodes."""
     if cluster.settings.provider != "kind":
         raise ClusterError(
-            f"cluster {cluster.name} does not come from kind: images are loaded into kind's nodes only"
+            f"cluster {cluster.name} does not come from kind: images are loaded into kind's nodes "
+            "only"
         )
     _kind("load", "docker-image", image, "--name", cluster.name)
 

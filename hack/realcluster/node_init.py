@@ -1,8 +1,9 @@
-"""The first process of a real node, in namespaces of its own: `python -m realcluster.node_init NODE.json`.
+"""The first process of a real node: `python -m realcluster.node_init NODE.json`.
 
-All that the node mounts is private and goes with this process, and so does every process of the node: the kernel
-kills a PID namespace with its first process. That is what makes `down` sure. The network namespace is the host's, so
-that the host's processes reach the pods.
+It has mount and PID namespaces of its own. The node's mounts are private and disappear with this
+process. So do all processes of the node: the kernel kills a PID namespace with its first process.
+Therefore `down` leaves nothing behind. The network namespace is the host's, so that the host's
+processes reach the pods.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pathlib import Path
 from . import node_config, node_kernel
 from .node_config import CONTAINERD_SOCKET, Node
 
-# Where the programs of a node keep things. Covered by empty folders, so that a kubelet or Docker of the machine's own
-# is not disturbed.
+# Where the node's programs keep their data. Empty folders cover these, so that the machine's own
+# kubelet or Docker is not disturbed.
 PRIVATE = ("/run", "/var/lib", "/var/log")
 SHOWN = {
     "kubelet": "/var/lib/kubelet",
@@ -57,7 +58,7 @@ def main() -> None:
         )
     running["kubelet"] = start(node, "kubelet", commands["kubelet"], environment)
     while True:
-        ended, status = os.wait()  # also reaps whatever lost its parent
+        ended, status = os.wait()  # also reaps orphaned processes
         for name in [name for name, pid in running.items() if pid == ended]:
             log(f"{name} ended with status {os.waitstatus_to_exitcode(status)}; starting it again")
             time.sleep(RESTART_SECONDS)
@@ -65,7 +66,10 @@ def main() -> None:
 
 
 def prepare_mounts(node: Node) -> None:
-    """Put the node's own folders in the usual places, and show the kubelet the sysctl values that it would set."""
+    """Put the node's own folders in the usual places.
+
+    Show the kubelet the sysctl values that it wants.
+    """
     home = Path(node.directory)
     for name in SHOWN:
         (home / name).mkdir(exist_ok=True)
@@ -93,7 +97,7 @@ def prepare_mounts(node: Node) -> None:
 
 @contextmanager
 def kept(paths: Iterable[str]) -> Iterator[None]:
-    """Keep visible those of `paths` that the block covers (a home under /var/lib, say)."""
+    """Keep those of `paths` visible that the block covers (for example, a home under /var/lib)."""
     inside = sorted(
         {
             path
@@ -126,7 +130,10 @@ def containerd(node: Node) -> list[str]:
 
 
 def kubelet(node: Node) -> list[str]:
-    """Write the kubelet's configuration; return its command. Its credentials are in the folder already."""
+    """Write the kubelet's configuration; return its command.
+
+    Its credentials are already in place.
+    """
     folder = Path(node_config.CONFIG)
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     (folder / "resolv.conf").touch()

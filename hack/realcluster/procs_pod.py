@@ -1,7 +1,7 @@
-"""A pod's first container, said for a local process: command, environment, files and final status. Pure.
+"""A pod's first container as a local process: command, environment, files and final status. Pure.
 
-Follows the kubelet's rules where a workload could notice: `$(VAR)` expansion, the text of downward-API files, phases
-and exit codes.
+It follows the kubelet's rules where a workload could notice a difference: `$(VAR)` expansion, the
+text of downward-API files, phases and exit codes.
 """
 
 from __future__ import annotations
@@ -22,29 +22,32 @@ Lookup = Mapping[
 ANNOTATION = "reprieve.dev/local-process"
 INTERPRETER_NAMES = ("python", "python3", "/usr/bin/python", "/usr/bin/python3")
 VARIABLE = re.compile(r"\$(\$|\((?P<name>[-._a-zA-Z][-._a-zA-Z0-9]*)\))")
-LOST = 255  # what a kubelet reports for a container that it finds gone
+LOST = 255  # what a kubelet reports for a container that has disappeared
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where volumes are kept: `pod` for those that end with the pod, `host` for those that outlive it."""
+    """Where volumes are.
+
+    `pod` for those that end with the pod, `host` for those that outlive it.
+    """
 
     pod: Path
     host: Path
 
 
 def is_local(pod: Json) -> bool:
-    """Say whether the pod asks for a local process."""
+    """Return whether the pod asks for a local process."""
     return bool((pod["metadata"].get("annotations") or {}).get(ANNOTATION) == "true")
 
 
 def has_ended(pod: Json) -> bool:
-    """Say whether the pod's phase is one of the two last ones."""
+    """Return whether the pod's phase is Succeeded or Failed."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def references(pod: Json) -> set[tuple[str, str]]:
-    """Return the (kind, name) of the ConfigMaps and Secrets that the first container or its volumes read."""
+    """Return the (kind, name) of ConfigMaps and Secrets that the container and its volumes read."""
     found = set()
     for source in _volume_sources(pod):
         if "configMap" in source:
@@ -59,7 +62,7 @@ def references(pod: Json) -> set[tuple[str, str]]:
 
 
 def environment(pod: Json, data: Lookup, folders: Folders) -> dict[str, str]:
-    """Return the container's own variables, expanded in their order, with local folders for mount paths."""
+    """Return the container's variables, expanded in order, with local folders for mount paths."""
     values: dict[str, str] = {}
     for variable in _container(pod).get("env", []):
         if "valueFrom" in variable:
@@ -72,7 +75,7 @@ def environment(pod: Json, data: Lookup, folders: Folders) -> dict[str, str]:
 
 
 def command(pod: Json, variables: Mapping[str, str], folders: Folders) -> list[str]:
-    """Return program and arguments, expanded, with local folders for mount paths and this Python for Python."""
+    """Return program and arguments, expanded, with local folders and this Python interpreter."""
     container = _container(pod)
     words = (
         [*container.get("command", []), *container.get("args", [])]
@@ -85,7 +88,10 @@ def command(pod: Json, variables: Mapping[str, str], folders: Folders) -> list[s
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` by its value; `$$` is a dollar sign, and a name that nobody defined stays as it is."""
+    """Replace `$(NAME)` by its value.
+
+    `$$` is a dollar sign, and an undefined name stays as it is.
+    """
 
     def value(found: re.Match[str]) -> str:
         return "$" if found["name"] is None else variables.get(found["name"], found[0])
@@ -105,7 +111,7 @@ def mounts(pod: Json, folders: Folders) -> dict[str, Path]:
 
 
 def localize(word: str, places: Mapping[str, Path]) -> str:
-    """Replace a mount path at the start of `word`, or after its first `=` (`--file=/data/x`), by its local folder."""
+    """Replace a mount path at the start of `word`, or after its first `=` (`--file=/data/x`)."""
     option, equals, rest = word.partition("=")
     if equals and rest.startswith("/"):
         return f"{option}={localize(rest, places)}"
@@ -146,12 +152,13 @@ def downward_files(pod: Json, folders: Folders) -> dict[Path, str]:
 
 
 def field(pod: Json, path: str) -> str:
-    """Return what a `fieldRef` stands for; "" where the pod has no such field."""
+    """Return the value of a `fieldRef`; "" if the pod has no such field."""
     if keyed := re.fullmatch(r"metadata\.(annotations|labels)\['(.+)'\]", path):
         return str((pod["metadata"].get(keyed[1]) or {}).get(keyed[2], ""))
     if path in ("metadata.annotations", "metadata.labels"):
-        # As the kubelet writes it: key="value", quoted as in Go, in the order of the keys, without an end of line at
-        # the end.
+        # As the kubelet writes it: key="value", quoted as in Go, sorted by key, without a newline
+        # at the
+        # end.
         values = pod["metadata"].get(path.removeprefix("metadata.")) or {}
         return "\n".join(
             f"{key}={json.dumps(value, ensure_ascii=False)}"
@@ -166,7 +173,7 @@ def field(pod: Json, path: str) -> str:
 
 
 def restarts(pod: Json, exit_code: int) -> bool:
-    """Say whether a kubelet would start the container again."""
+    """Return whether a kubelet would restart the container."""
     policy = pod["spec"].get("restartPolicy", "Always")
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
@@ -186,7 +193,7 @@ def restarted_status(pod: Json, exit_code: int, count: int, started: str, now: s
 
 
 def final_status(pod: Json, exit_code: int, started: str, now: str) -> Json:
-    """Return the status of a pod whose container has ended for good, as a kubelet writes it."""
+    """Return the final status of a pod whose container has ended, as a kubelet writes it."""
     reason = "PodFailed" if exit_code else "PodCompleted"
     conditions = [
         condition
@@ -246,7 +253,10 @@ def _volume_folder(pod: Json, volume: Json, folders: Folders) -> Path:
 
 
 def _sources(volume: Json) -> Iterator[Json]:
-    """Yield the volume, or the parts of a projected one. Tokens are no file of a local process."""
+    """Yield the volume, or the parts of a projected one.
+
+    Tokens are not files of a local process.
+    """
     yield from volume["projected"].get("sources", []) if "projected" in volume else [volume]
 
 

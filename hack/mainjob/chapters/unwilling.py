@@ -1,4 +1,4 @@
-"""Chapter 5: three other victims at once: one that never answers, one that is slow, one that has nothing to save."""
+"""Chapter 5: three victims at once: one never answers, one is slow, one has nothing to save."""
 
 import re
 from datetime import datetime
@@ -11,11 +11,11 @@ from realcluster.programs import OPERATOR
 from reprieve_policy import keys, timestamp
 from reprieve_policy.eviction import Outcome
 
-TITLE = "Whoever does not answer goes at the deadline, whoever is slow gets more time once"
+TITLE = "A silent victim goes at its deadline; a slow one gets one extension"
 
 STUBBORN, SLOW, PLAIN = "never-answers", "slow", "nothing-to-save"
 TIMEOUT_SECONDS = 8
-SLOW_SECONDS = 9  # longer than the timeout, shorter than the timeout and half of it again
+SLOW_SECONDS = 9  # longer than the timeout, shorter than one and a half timeouts
 GRACE_SECONDS = 3  # the demo's cap, shorter than the pods' own 30 s
 SLACK_SECONDS = 15.0  # for a busy machine, and because the kubelet's times are whole seconds
 COLUMNS = victim.columns(
@@ -28,12 +28,15 @@ FAILED = "reprieve_preemption_failed_checkpoint_total"
 
 
 def tell(world: World, narrator: Narrator) -> str:
-    """Mark all three at once, and look at each one's end."""
+    """Mark all three pods at once and check the end of each."""
     scene = Scene(world, narrator, "demo-unwilling")
     scene.make_namespace()
     narrator.say(
-        f"Three pods with the same program. {STUBBORN} neither answers nor reacts to SIGTERM; {SLOW} needs "
-        f"{SLOW_SECONDS} s to save, but has {TIMEOUT_SECONDS}; {PLAIN} says checkpoint: none. All are marked at once."
+        f"Three pods with the same program. {STUBBORN} neither answers nor reacts to SIGTERM; "
+        f"{SLOW} needs "
+        f"{SLOW_SECONDS} s to save, but has {TIMEOUT_SECONDS}; {PLAIN} declares checkpoint: none. "
+        "All are "
+        "marked at once."
     )
     timeout = {keys.CHECKPOINT_TIMEOUT: f"{TIMEOUT_SECONDS}s"}
     workload.start_pods(
@@ -59,7 +62,10 @@ def tell(world: World, narrator: Narrator) -> str:
     _check_slow(scene, marked[SLOW], story)
     _check_stubborn(scene, marked[STUBBORN], facts)
     _check_counted(scene, failed_before)
-    return "no answer: timeout, SIGTERM, grace, SIGKILL, counted as failed; slow: extended once, then saved; none: at once"
+    return (
+        "no answer: timeout, SIGTERM, grace, SIGKILL, a failed checkpoint; slow: one extension, "
+        "then saved; none: at once"
+    )
 
 
 def _mark(scene: Scene, pod: str) -> datetime:
@@ -81,7 +87,8 @@ def _check_plain(scene: Scene, marked: datetime) -> None:
 def _check_slow(scene: Scene, marked: datetime, story: Background) -> None:
     waited = (victim.deleted_at(scene, SLOW) - marked).total_seconds()
     scene.narrator.say(
-        f"{SLOW} had {waited:.1f} s instead of {TIMEOUT_SECONDS}: extended once, because it answered."
+        f"{SLOW} had {waited:.1f} s instead of {TIMEOUT_SECONDS}: extended once, because it "
+        "answered."
     )
     told = victim.show_events(scene, SLOW, "SoftEvictionCompleted")
     promise.same("extensions", told.count("CheckpointExtended"), 1)
@@ -107,8 +114,8 @@ def _check_stubborn(scene: Scene, marked: datetime, facts: Background) -> None:
     assert killed is not None
     grace = (killed - deleted.replace(microsecond=0)).total_seconds()
     scene.narrator.say(
-        f"{STUBBORN} was waited for {waited:.1f} s, then got SIGTERM; {grace:.0f} s later (the grace is {GRACE_SECONDS}) "
-        "SIGKILL ended it: exit code 137."
+        f"After {waited:.1f} s, {STUBBORN} got SIGTERM; {grace:.0f} s later (the grace is "
+        f"{GRACE_SECONDS}), SIGKILL ended it: exit code 137."
     )
     told = victim.show_events(scene, STUBBORN, "SoftEvictionCompleted")
     promise.says(
@@ -130,7 +137,7 @@ def _check_stubborn(scene: Scene, marked: datetime, facts: Background) -> None:
 
 
 def _check_counted(scene: Scene, before: float) -> None:
-    scene.narrator.say("The operator counts it, and only it, as a failed checkpoint:")
+    scene.narrator.say("The operator counts this one, and no other, as a failed checkpoint:")
     text = scene.world.programs.read(OPERATOR, "/metrics")
     lines = [
         line
