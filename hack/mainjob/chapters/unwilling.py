@@ -10,7 +10,7 @@ from mainjob.world import World
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
 from reprieve_policy.kube import timestamp
-from reprieve_policy.lifecycle.eviction import Outcome
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome
 
 TITLE = "Whoever does not answer goes at the deadline, whoever is slow gets more time once"
 
@@ -76,7 +76,7 @@ def _check_plain(scene: Scene, marked: datetime) -> None:
     promise.within(f"from the mark of {PLAIN} to its DELETE", waited, 0, SLACK_SECONDS)
     told = victim.show_events(scene, PLAIN, "SoftEvictionCompleted")
     promise.keep(claim="CheckpointRequested" not in told, otherwise=f"{PLAIN} was hinted")
-    promise.says(told, str(Outcome.SKIPPED))
+    promise.says(told, str(CheckpointOutcome.SKIPPED))
 
 
 def _check_slow(scene: Scene, marked: datetime, story: Background) -> None:
@@ -105,7 +105,9 @@ def _check_stubborn(scene: Scene, marked: datetime, facts: Background) -> None:
         "SIGKILL ended it: exit code 137."
     )
     told = victim.show_events(scene, STUBBORN, "SoftEvictionCompleted")
-    promise.says(told, "CheckpointRequested", "CheckpointUnanswered", "SIGKILL after 3s", str(Outcome.UNRESPONSIVE))
+    promise.says(
+        told, "CheckpointRequested", "CheckpointUnanswered", "SIGKILL after 3s", str(CheckpointOutcome.UNRESPONSIVE)
+    )
     promise.within(
         f"from the mark of {STUBBORN} to its DELETE", waited, TIMEOUT_SECONDS, TIMEOUT_SECONDS + SLACK_SECONDS
     )
