@@ -24,7 +24,7 @@ class _Mount(NamedTuple):
     id: str
     device: str
     root: str
-    place: str
+    mount_point: str
 
 
 class _Process(NamedTuple):
@@ -33,7 +33,7 @@ class _Process(NamedTuple):
     started_at: int
 
 
-class Signaller:
+class SignalSender:
     """Sends one signal to the container that mounts `folder` too."""
 
     def __init__(self, name: str, folder: str, proc: Path = Path("/proc")) -> None:
@@ -108,4 +108,4 @@ class Signaller:
             return None
         rows = (line.split(" ") for line in text.splitlines())
         mounts = [_Mount(row[0], row[2], row[3], row[4]) for row in rows if len(row) > 4]
-        return next((mount for mount in reversed(mounts) if mount.place == self._folder), None)
+        return next((mount for mount in reversed(mounts) if mount.mount_point == self._folder), None)

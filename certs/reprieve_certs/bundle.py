@@ -80,7 +80,7 @@ def parse(data: Mapping[str, bytes]) -> Bundle | None:
         return None
 
 
-def salvage(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:
+def recover_ca_certificates(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:
     """Return the CAs that a damaged Secret still names: other replicas may serve what they signed."""
     try:
         return tuple(x509.load_pem_x509_certificates(data[CA_CERTIFICATES]))

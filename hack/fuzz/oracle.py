@@ -20,9 +20,9 @@ from reprieve_policy.gangs import membership
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.kube.objects import Resource, annotations_of, pod_views
 from reprieve_runtime.client.api import JSON, Api, ApiError, Params
-from reprieve_runtime.client.stored import Named, WatchEvent
+from reprieve_runtime.client.stored import ObjectIdentity, WatchEvent
 from reprieve_webhooks.admission import handlers, review
-from reprieve_webhooks.admission.review import Malformed, Request
+from reprieve_webhooks.admission.review import AdmissionRequest, Malformed
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 
 VALIDATE, MUTATE = "/validate", "/mutate"
@@ -72,7 +72,7 @@ class _InProcessApi(Api):
         content_type: str = JSON,  # noqa: ARG002
         accept: str = JSON,  # noqa: ARG002
         timeout_seconds: float = 0.0,  # noqa: ARG002
-        most_bytes: int | None = None,  # noqa: ARG002
+        max_bytes: int | None = None,  # noqa: ARG002
     ) -> bytes:
         assert method == "GET", f"{method} {path}: nothing but reading is known here"
         found = stub_api.read(self._collections, path)
@@ -89,7 +89,7 @@ class _InProcessApi(Api):
         params: Params | None = None,  # noqa: ARG002
     ) -> AsyncIterator[WatchEvent[T]]:
         await asyncio.Event().wait()
-        yield WatchEvent(decode_as, "BOOKMARK", Named(), Raw(b"{}"))
+        yield WatchEvent(decode_as, "BOOKMARK", ObjectIdentity(), Raw(b"{}"))
 
 
 class Oracle:
@@ -121,7 +121,7 @@ class Oracle:
             else await self._judge(path, request)
         )
 
-    async def _judge(self, path: str, request: Request) -> Expected:
+    async def _judge(self, path: str, request: AdmissionRequest) -> Expected:
         try:
             answered = await _HANDLERS[path](request, self._facts)
         except ApiError:

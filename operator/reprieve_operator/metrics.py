@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from reprieve_runtime.client.watch_metrics import Watch, Watches
+from reprieve_runtime.client.watch_metrics import WatchCollector, WatchedCollection
 
 _CHECKPOINT_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 900, 1800)
 """Seconds, up to the ceiling's default of 30 minutes."""
@@ -15,7 +15,7 @@ _COST_BUCKETS = (0.01, 0.1, 1, 10, 100, 1000, 10000)
 """Device-hours: from half a minute of a GPU to a thousand of them for ten hours."""
 
 
-class Metrics:
+class OperatorMetrics:
     """All metrics of the operator, in a registry of its own."""
 
     def __init__(self) -> None:
@@ -114,18 +114,18 @@ class Metrics:
             "reprieve_last_sweep_timestamp_seconds", "When all pods were last looked at", registry=self.registry
         )
 
-    def show_watches(self, watches: Callable[[], Mapping[str, Watch]]) -> None:
+    def register_watches(self, watches: Callable[[], Mapping[str, WatchedCollection]]) -> None:
         """Show how old what is known of each collection may be, when asked."""
-        self.registry.register(Watches(watches))
+        self.registry.register(WatchCollector(watches))
 
-    def show_victims(
+    def register_victims(
         self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int], queue_age: Callable[[], float]
     ) -> None:
         """Count victims when asked, from who keeps them."""
-        self.registry.register(_Victims(by_phase, stuck, queue_age))
+        self.registry.register(_VictimCollector(by_phase, stuck, queue_age))
 
 
-class _Victims(Collector):
+class _VictimCollector(Collector):
     def __init__(
         self, by_phase: Callable[[], Mapping[str, int]], stuck: Callable[[], int], queue_age: Callable[[], float]
     ) -> None:

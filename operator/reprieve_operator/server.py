@@ -5,13 +5,15 @@ from collections.abc import Callable
 from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
-from .metrics import Metrics
+from .metrics import OperatorMetrics
 
 
-class Server:
+class ProbeServer:
     """Answers as soon as the program runs; ready once it can do its work."""
 
-    def __init__(self, metrics: Metrics, *, is_ready: Callable[[], bool], is_healthy: Callable[[], bool]) -> None:
+    def __init__(
+        self, metrics: OperatorMetrics, *, is_ready: Callable[[], bool], is_healthy: Callable[[], bool]
+    ) -> None:
         self._metrics = metrics
         self._is_ready = is_ready
         self._is_healthy = is_healthy

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reprieve_runtime.settings import load, refuse, setting
+from reprieve_runtime.settings import exit_with_errors, load, setting
 
 PROGRAM = "reprieve-operator"
 _DESCRIPTION = "Handles victims: tells them, gives them time to checkpoint, deletes them, keeps what they saved."
@@ -40,7 +40,7 @@ class OperatorSettings:
     log_level: str = setting("INFO", help="DEBUG, INFO, WARNING or ERROR")
 
     @property
-    def holder(self) -> str:
+    def holder_identity(self) -> str:
         """The name of this replica: unique, so that a restarted one is not taken for its predecessor."""
         return self.identity or f"{socket.gethostname()}_{os.getpid()}"
 
@@ -48,12 +48,12 @@ class OperatorSettings:
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> OperatorSettings:
     """Return the settings; exits with 2 and every reason where one is unreadable or makes no sense."""
     settings = load(OperatorSettings, program=PROGRAM, description=_DESCRIPTION, argv=argv, environ=environ)
-    if errors := list(_contradictions(settings)):
-        refuse(PROGRAM, errors)
+    if errors := list(_validate(settings)):
+        exit_with_errors(PROGRAM, errors)
     return settings
 
 
-def _contradictions(settings: OperatorSettings) -> Sequence[str]:
+def _validate(settings: OperatorSettings) -> Sequence[str]:
     checks = {
         "--renew-deadline-seconds must be below --lease-duration-seconds: two would lead at once": (
             settings.renew_deadline_seconds < settings.lease_duration_seconds

@@ -46,11 +46,11 @@ def load(
             texts[name] = (_flag(name), given[name])
     values = {name: _read(source, text, readers[name], errors) for name, (source, text) in texts.items()}
     if errors:
-        refuse(program, errors)
+        exit_with_errors(program, errors)
     return settings_type(**values)
 
 
-def refuse(program: str, errors: Iterable[str]) -> NoReturn:
+def exit_with_errors(program: str, errors: Iterable[str]) -> NoReturn:
     """End the program with status 2 and every reason, before it has done anything."""
     sys.stderr.write("".join(f"{program}: {error}\n" for error in errors))
     raise SystemExit(_BAD_USAGE)
@@ -68,7 +68,7 @@ def _parse_flags(
     parser.add_argument("--version", action="version", version=f"{program} {version('reprieve')}")
     parser.add_argument("--config", metavar="FILE", help="a JSON object of settings; flags and environment win over it")
     for name, item in declared.items():
-        shown = "" if item.default in (None, MISSING) else f" (default: {_shown(item.default)})"
+        shown = "" if item.default in (None, MISSING) else f" (default: {_format_default(item.default)})"
         parser.add_argument(_flag(name), dest=name, metavar="VALUE", help=item.metadata.get("help", "") + shown)
     return vars(parser.parse_args(argv))
 
@@ -139,7 +139,7 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _shown(default: object) -> str:
+def _format_default(default: object) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)

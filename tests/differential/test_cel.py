@@ -122,8 +122,8 @@ OLD_OF_PRIORITY_CLASSES = (
 
 def pod_cases() -> st.SearchStrategy[Case]:
     """Return cases of pods and of what makes them."""
-    pods = st.tuples(st.just("Pod"), said.of_pods)
-    templates = st.tuples(st.sampled_from(KIND_NAMES[1:]), said.of_templates)
+    pods = st.tuples(st.just("Pod"), said.pod_metadata)
+    templates = st.tuples(st.sampled_from(KIND_NAMES[1:]), said.template_metadata)
     old = st.none() | st.none() | st.integers(0, OLD_COUNT - 1)
     return st.builds(
         lambda told, place, old: Case(told[0], place, told[1], old),
@@ -136,7 +136,7 @@ def pod_cases() -> st.SearchStrategy[Case]:
 def priority_class_cases() -> st.SearchStrategy[Case]:
     """Return cases of PriorityClasses."""
     old = st.none() | st.integers(0, OLD_COUNT - 1)
-    return st.builds(lambda told, old: Case("PriorityClass", "", told, old), said.of_priority_classes, old)
+    return st.builds(lambda told, old: Case("PriorityClass", "", told, old), said.priority_class_metadata, old)
 
 
 def may_change(case: Case) -> bool:

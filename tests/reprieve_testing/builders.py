@@ -15,24 +15,24 @@ from reprieve_policy.kube.kinds import CUSTOM
 from reprieve_policy.kube.objects import (
     Affinity,
     Container,
-    GroupTemplate,
     JobTemplate,
     NodeAffinity,
-    NodeChoice,
-    NodeRequirement,
-    NodeTerm,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
     NodeToleration,
     ObjectMeta,
     OwnerReference,
+    PodGroupTemplate,
     PodTemplate,
-    Requirements,
     Resource,
+    ResourceRequirements,
     SchedulingGroup,
     Spec,
     TemplatedResource,
 )
 from reprieve_policy.kube.quota import Quota
-from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase, Source
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, Source
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 """The moment at which a test's story begins, unless it says otherwise."""
@@ -106,7 +106,7 @@ class PodBuilder(_Builder):
 
     def asking(self, **requests: str) -> Self:
         """Let its one container ask for resources."""
-        return self._with_spec(containers=(Container(name="main", resources=Requirements(requests=requests)),))
+        return self._with_spec(containers=(Container(name="main", resources=ResourceRequirements(requests=requests)),))
 
     def marked(self) -> Self:
         return self.labelled(keys.SOFT_EVICTION, "requested")
@@ -126,10 +126,10 @@ class PodBuilder(_Builder):
     def on_nodes_where(self, *requirements: tuple[str, str, Sequence[str]]) -> Self:
         """Require nodes that satisfy one of `(key, operator, values)`, by node affinity."""
         terms = [
-            NodeTerm(matchExpressions=(NodeRequirement(key=key, operator=operator, values=values),))
+            NodeSelectorTerm(matchExpressions=(NodeSelectorRequirement(key=key, operator=operator, values=values),))
             for key, operator, values in requirements
         ]
-        choice = NodeChoice(nodeSelectorTerms=terms)
+        choice = NodeSelector(nodeSelectorTerms=terms)
         required = NodeAffinity(requiredDuringSchedulingIgnoredDuringExecution=choice)
         return self._with_spec(affinity=Affinity(nodeAffinity=required))
 
@@ -217,9 +217,9 @@ class GroupBuilder(_Builder):
         """Give a PodGroup a PriorityClass, and the priority that the API server resolves it to."""
         return self._with_spec(Spec(priorityClassName=name, priority=priority))
 
-    def with_templates(self, *priority_classes: str | None, inside: Sequence[GroupTemplate] = ()) -> Self:
+    def with_templates(self, *priority_classes: str | None, inside: Sequence[PodGroupTemplate] = ()) -> Self:
         """Give a Workload a group template of each PriorityClass, and composite ones."""
-        templates = [GroupTemplate(priorityClassName=name) for name in priority_classes]
+        templates = [PodGroupTemplate(priorityClassName=name) for name in priority_classes]
         return self._with_spec(Spec(podGroupTemplates=templates, compositePodGroupTemplates=inside))
 
     def _with_spec(self, spec: Spec) -> Self:
@@ -269,7 +269,7 @@ class EvictionBuilder:
         state = replace(self.hinted(deadline=deadline).eviction, phase=phase, answered_at=NOW)
         return replace(self, eviction=state)
 
-    def ended(self, outcome: Outcome) -> Self:
+    def ended(self, outcome: CheckpointOutcome) -> Self:
         """Let it be on its way out, with this outcome."""
         return replace(self, eviction=replace(self.eviction, phase=Phase.TERMINATING, outcome=outcome))
 
@@ -320,8 +320,8 @@ def a_quota(name: str, namespace: str, *used_by: str) -> Quota:
     return Quota(
         namespace=namespace,
         name=name,
-        least=empty,
-        most=empty,
+        min_amounts=empty,
+        max_amounts=empty,
         used=empty,
         non_preemptible_used=empty,
         non_preemptible_request=empty,

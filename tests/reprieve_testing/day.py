@@ -32,7 +32,7 @@ CONTROLLERS = ("system:kube-controller-manager", "system:serviceaccount:kube-sys
 
 
 @dataclass(frozen=True)
-class Call:
+class AuditedCall:
     """One change, as the API server's audit log has it."""
 
     at: str
@@ -92,12 +92,12 @@ class Day:
         self.kubectl.run("create", "serviceaccount", "default", "-n", name)
         return name
 
-    def until(self, namespace: str, what: str, path: str, text: str) -> None:
+    def wait_until(self, namespace: str, what: str, path: str, text: str) -> None:
         """Wait until an object, `kind/name`, has `text` at a JSON path."""
         words = ("get", what, "-n", namespace, "-o", f"jsonpath={{{path}}}")
         wait_for(f"{what} {path}={text}", lambda: self.kubectl.run(*words).stdout == text, SECONDS)
 
-    def gone(self, namespace: str, what: str) -> None:
+    def wait_gone(self, namespace: str, what: str) -> None:
         """Wait until there is no such object."""
         words = ("get", what, "-n", namespace, "--ignore-not-found", "-o", "name")
         wait_for(f"{what} is gone", lambda: (done := self.kubectl.run(*words)).status == 0 and not done.stdout, SECONDS)
@@ -106,7 +106,7 @@ class Day:
         found: list[Json] = self.kubectl.get("pods", "-n", namespace, "-l", selector)["items"]
         return found
 
-    def node_says(self, pod: Json, status: Json) -> None:
+    def report_pod_status(self, pod: Json, status: Json) -> None:
         """Report a pod's status as the kubelet of its node does."""
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
@@ -124,16 +124,16 @@ class Day:
         return sum(float(line.rpartition(" ")[2]) for line in counted if all(label in line for label in wanted))
 
     @cached_property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[AuditedCall]:
         """Every change since Reprieve was installed."""
         return list(self._calls())
 
-    def _calls(self) -> Iterator[Call]:
+    def _calls(self) -> Iterator[AuditedCall]:
         with self.cluster.audit_log.open() as lines:
             for entry in map(json.loads, lines):
                 target, status = entry["objectRef"], entry.get("responseStatus", {})
                 subresource = target.get("subresource", "")
-                yield Call(
+                yield AuditedCall(
                     entry["requestReceivedTimestamp"],
                     entry.get("impersonatedUser", entry["user"])["username"],
                     entry["verb"],

@@ -21,13 +21,13 @@ Json = Any
 
 
 @dataclass(frozen=True)
-class StandIn:
+class FakeEvictionController:
     """The controller of one namespace."""
 
     kubectl: Kubectl
     namespace: str
 
-    def ask(self, pod: Json) -> str:
+    def request_eviction(self, pod: Json) -> str:
         """Have somebody ask that a pod go, and activate the first of its responders; return the Eviction's name."""
         name, uid = str(pod["metadata"]["name"]), pod["metadata"]["uid"]
         target = {"pod": {"name": name, "uid": uid}}
@@ -58,11 +58,11 @@ class StandIn:
         self.kubectl.read("patch", _REQUESTS, name, "-n", self.namespace, "--type=merge", "-p", intent)
         self._end(name, "Canceled", "Failed", "CanceledDueToNoRequesters", intent="Withdrawn")
 
-    def conclude(self, name: str) -> None:
+    def complete(self, name: str) -> None:
         """Take note that the pod is gone, as the responder has said before."""
         self._end(name, "Completed", "TargetEvicted", "PodDeleted")
 
-    def hand_on(self, name: str) -> None:
+    def activate_next_responder(self, name: str) -> None:
         """Give the next responder its turn, as the active one has said that it is done."""
         status = self.eviction(name)["status"]
         targets = status["targetResponders"]
@@ -81,7 +81,7 @@ class StandIn:
         """Return the Eviction."""
         return self.kubectl.get(_EVICTIONS, name, "-n", self.namespace)
 
-    def said(self, name: str, responder: str) -> Json:
+    def responder_status(self, name: str, responder: str) -> Json:
         """Return what a responder has said."""
         (found,) = [said for said in self.eviction(name)["status"]["responders"] if said["name"] == responder]
         return found

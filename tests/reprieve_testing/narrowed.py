@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-CALLED = "failed calling webhook"
-_NOBODY_ANSWERS = "https://127.0.0.1:1/"
+CALL_FAILED = "failed calling webhook"
+_UNREACHABLE_URL = "https://127.0.0.1:1/"
 
 
 def webhooks(configuration: Any, name: str, namespaces: Sequence[str], labels: Mapping[str, str]) -> Any:
@@ -16,7 +16,7 @@ def webhooks(configuration: Any, name: str, namespaces: Sequence[str], labels: M
     configuration = deepcopy(configuration)
     configuration["metadata"] = {"name": name}
     for webhook in configuration["webhooks"]:
-        webhook |= {"failurePolicy": "Fail", "clientConfig": {"url": _NOBODY_ANSWERS}}
+        webhook |= {"failurePolicy": "Fail", "clientConfig": {"url": _UNREACHABLE_URL}}
         _narrow(webhook, webhook["rules"][0]["scope"] == "Cluster", namespaces, labels)
     return configuration
 

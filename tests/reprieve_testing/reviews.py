@@ -22,11 +22,11 @@ from reprieve_certs.serving import ServingContext
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.traits import Traits
+from reprieve_policy.traits import GangTraits
 from reprieve_webhooks import listener
-from reprieve_webhooks.admission.review import Request
-from reprieve_webhooks.metrics import Metrics
-from reprieve_webhooks.server import GuardOfPods, Respond, Webhooks
+from reprieve_webhooks.admission.review import AdmissionRequest
+from reprieve_webhooks.metrics import WebhookMetrics
+from reprieve_webhooks.server import PodGuard, RouteHandler, Webhooks
 
 LOOPBACK = ServingNames((), (IPv4Address("127.0.0.1"),))
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
@@ -92,25 +92,25 @@ class FixedFacts:
     def template_kinds(self) -> TemplateKinds:
         return self.facts.settings.template_kinds
 
-    async def facts_for(self, request: Request, resource: Resource) -> Facts:
+    async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
         assert request.object is resource
         if self.failure is not None:
             raise self.failure
         return self.facts
 
-    async def gang_of(self, request: Request, resource: Resource, facts: Facts) -> Traits | None:
+    async def gang_traits(self, request: AdmissionRequest, resource: Resource, facts: Facts) -> GangTraits | None:
         assert (request.object, facts) == (resource, self.facts)
-        return self.facts.gang
+        return self.facts.gang_traits
 
 
 @dataclass
 class FixedReadiness:
     """What a test says is missing."""
 
-    waits_for: tuple[str, ...] = ()
+    not_ready: tuple[str, ...] = ()
 
     def missing(self) -> tuple[str, ...]:
-        return self.waits_for
+        return self.not_ready
 
 
 @dataclass
@@ -164,8 +164,8 @@ async def running_server(
     *,
     max_review_bytes: int = 1024 * 1024,
     read_timeout_seconds: float = 5.0,
-    further_routes: Mapping[tuple[str, str], Respond] = MappingProxyType({}),
-    guard: GuardOfPods | None = None,
+    further_routes: Mapping[tuple[str, str], RouteHandler] = MappingProxyType({}),
+    guard: PodGuard | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Run the real server over TLS on a free port of loopback."""
     source, readiness, serving = FixedFacts(facts or Facts()), FixedReadiness(), ServingContext()
@@ -175,7 +175,7 @@ async def running_server(
     serving.load(credential.certificate_pem, credential.key_pem)
     webhooks = Webhooks(
         source,
-        Metrics(),
+        WebhookMetrics(),
         readiness,
         max_review_bytes=max_review_bytes,
         read_timeout_seconds=read_timeout_seconds,
@@ -185,7 +185,7 @@ async def running_server(
     if guard is not None:
         webhooks.serve_guard_at(["/guard"])
     port = await listener.listen(webhooks, serving.listener, address="127.0.0.1", port=0)
-    url = f"https://127.0.0.1:{port.number}"
+    url = f"https://127.0.0.1:{port.port}"
     try:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(ca))) as session:
             yield RunningServer(url, session, webhooks, serving, readiness, source, ca, port.close)

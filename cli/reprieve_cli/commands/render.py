@@ -9,7 +9,7 @@ import yaml
 
 from reprieve_cli.checking.known_objects import POLICY_MAP
 from reprieve_cli.manifests import documents, sources, subjects
-from reprieve_cli.manifests.subjects import Subject
+from reprieve_cli.manifests.subjects import ManifestObject
 from reprieve_cli.manifests.unreadable import Unreadable
 from reprieve_policy.cel import policies
 from reprieve_policy.config import settings as policy_settings
@@ -44,7 +44,7 @@ def render_policies(policy: Path | None, output: Any) -> None:
 
 
 def _read_settings(path: Path) -> PolicySettings:
-    found = [subject.resource for subject in _subjects(path) if subject.name == POLICY_MAP]
+    found = [subject.resource for subject in _manifest_objects(path) if subject.name == POLICY_MAP]
     if len(found) != 1 or found[0] is None:
         raise click.ClickException(f"{path}: must have one readable ConfigMap {POLICY_MAP.name}, has {len(found)}")
     parsed = policy_settings.parse(found[0].data or {})
@@ -53,7 +53,7 @@ def _read_settings(path: Path) -> PolicySettings:
     raise click.ClickException("\n".join(map(str, parsed)))
 
 
-def _subjects(path: Path) -> Iterator[Subject]:
+def _manifest_objects(path: Path) -> Iterator[ManifestObject]:
     for text in sources.read_all([str(path)], recursive=True):
         items = [text.content] if isinstance(text.content, Unreadable) else documents.read(text.file, text.content)
         for item in items:

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from . import field_paths, json_lines, yaml_lines
-from .field_paths import Step
+from .field_paths import PathStep
 from .unreadable import Unreadable
 
 
@@ -18,7 +18,7 @@ class Document:
     first_line: int
     text: str
     syntax: ModuleType
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PathStep, ...] = ()
     """Where in the text the object is: of a list, `("items", 3)`."""
 
     def line_of(self, path: str = "") -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from .field_paths import Step
+from .field_paths import PathStep
 from .unreadable import Unreadable
 
 MAX_DEPTH = 150
@@ -50,7 +50,7 @@ def split(text: str) -> Iterator[tuple[int, str]]:
 def read(text: str) -> Any:
     """Return one document as plain values; raises `Unreadable` with the line, counted from 0."""
     # A value takes two characters or more: what is not made by aliases always fits.
-    return _Values(max(MAX_VALUES, len(text))).of(compose(text))
+    return _ValueBuilder(max(MAX_VALUES, len(text))).build(compose(text))
 
 
 @lru_cache(maxsize=1)
@@ -66,7 +66,7 @@ def compose(text: str) -> "yaml.Node":
         raise Unreadable("a control character", text.encode()[: error.position].count(b"\n")) from None
 
 
-def line_of(text: str, steps: Sequence[Step]) -> int:
+def line_of(text: str, steps: Sequence[PathStep]) -> int:
     """Return the line, counted from 0, of the key that the steps lead to, or of the last one that is there."""
     node = compose(text)
     line = node.start_mark.line
@@ -125,30 +125,30 @@ else:
             Composer.__init__(self)
 
 
-class _Values:
+class _ValueBuilder:
     """Turns the nodes of one document into values. What several aliases lead to is made anew for each, and counted."""
 
-    def __init__(self, most: int) -> None:
-        self._left = most
+    def __init__(self, max_entries: int) -> None:
+        self._values_left = max_entries
 
-    def of(self, node: "yaml.Node", depth: int = 0) -> Any:
+    def build(self, node: "yaml.Node", depth: int = 0) -> Any:
         """Return the node's value."""
         if isinstance(node, yaml.ScalarNode):
             return _scalar(node)
-        self._left -= len(node.value)
-        if self._left < 0:
+        self._values_left -= len(node.value)
+        if self._values_left < 0:
             raise Unreadable("its aliases would fill all memory", node.start_mark.line)
         if depth > MAX_DEPTH:
             raise Unreadable("its aliases nest too deeply, or lead to themselves", node.start_mark.line)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, depth + 1)
-        return [self.of(item, depth + 1) for item in node.value]
+        return [self.build(item, depth + 1) for item in node.value]
 
     def _mapping(self, node: "yaml.Node", depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         merged: list[Any] = []
         for key_node, value_node in node.value:
-            value = self.of(value_node, depth)
+            value = self.build(value_node, depth)
             key = key_node.value
             if not isinstance(key, str) or key in _NO_TEXTS or key[0] in _NUMBER_STARTS or key_node.tag != _PLAIN:
                 if _is_merge(key_node):
@@ -203,7 +203,7 @@ def _number(text: str) -> int | float | str:
     return float(digits) if _FLOAT.fullmatch(digits) else text
 
 
-def _child(node: "yaml.Node", step: Step) -> "tuple[int, yaml.Node] | None":
+def _child(node: "yaml.Node", step: PathStep) -> "tuple[int, yaml.Node] | None":
     if isinstance(node, yaml.SequenceNode):
         if isinstance(step, int) and step < len(node.value):
             return node.value[step].start_mark.line, node.value[step]

@@ -10,7 +10,7 @@ from mainjob.world import World
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
 from reprieve_policy.kube import timestamp
-from reprieve_policy.lifecycle.eviction import Outcome
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome
 
 TITLE = "A silent victim goes at its deadline; a slow one gets one extension"
 
@@ -82,7 +82,7 @@ def _check_plain(scene: Scene, marked: datetime) -> None:
     promise.within(f"from the mark of {PLAIN} to its DELETE", waited, 0, SLACK_SECONDS)
     told = victim.show_events(scene, PLAIN, "SoftEvictionCompleted")
     promise.keep(claim="CheckpointRequested" not in told, otherwise=f"{PLAIN} was hinted")
-    promise.says(told, str(Outcome.SKIPPED))
+    promise.says(told, str(CheckpointOutcome.SKIPPED))
 
 
 def _check_slow(scene: Scene, marked: datetime, story: Background) -> None:
@@ -124,7 +124,7 @@ def _check_stubborn(scene: Scene, marked: datetime, facts: Background) -> None:
         "CheckpointRequested",
         "CheckpointUnanswered",
         "SIGKILL after 3s",
-        str(Outcome.UNRESPONSIVE),
+        str(CheckpointOutcome.UNRESPONSIVE),
     )
     promise.within(
         f"from the mark of {STUBBORN} to its DELETE",

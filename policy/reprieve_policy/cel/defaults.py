@@ -12,7 +12,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.kinds import KINDS
 
 from . import check, document, namespace, priority_classes, term
-from .document import Condition, Document
+from .document import Document, MatchCondition
 
 
 def of_pods(settings: PolicySettings) -> list[Document]:
@@ -30,7 +30,7 @@ def of_pods(settings: PolicySettings) -> list[Document]:
     return document.mutating(
         "reprieve-defaults-pods",
         document.constraints([KINDS["Pod"]], operations=["CREATE"]),
-        [Condition("lacks-what-it-is-given", "\n|| ".join(lacking))],
+        [MatchCondition("lacks-what-it-is-given", "\n|| ".join(lacking))],
         [namespace.enforcement(), *namespace.classes(settings)],
         f"{namespace.IS_OFF} ? [] :\n{_with_map('labels', added)}",
     )
@@ -53,7 +53,7 @@ def of_priority_classes() -> list[Document]:
         priority_classes.CONSTRAINTS,
         [
             document.NOT_DELETED,
-            Condition("says-half-a-toleration", f"{told[minimum]}.hasValue() != {told[seconds]}.hasValue()"),
+            MatchCondition("says-half-a-toleration", f"{told[minimum]}.hasValue() != {told[seconds]}.hasValue()"),
         ],
         [],
         "\n+ ".join(added),

@@ -11,7 +11,7 @@ from . import term
 from .namespace import Variable
 
 Document = dict[str, Any]
-Told = tuple[str, str]
+MetadataKey = tuple[str, str]
 """A part of the metadata, and a key."""
 
 _API_VERSION = "admissionregistration.k8s.io/v1"
@@ -26,14 +26,14 @@ class Validation(NamedTuple):
     """Said where the message cannot be had: the API server takes up to 5 KB of one line."""
 
 
-class Condition(NamedTuple):
+class MatchCondition(NamedTuple):
     """Without it nothing else of a policy is looked at."""
 
     name: str
     expression: str
 
 
-NOT_DELETED = Condition("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)")
+NOT_DELETED = MatchCondition("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)")
 """Without this, a controller could not take its finalizer from an object that somebody is deleting."""
 
 
@@ -41,7 +41,7 @@ def validating(
     name: str,
     action: str,
     constraints: Document,
-    conditions: Sequence[Condition],
+    conditions: Sequence[MatchCondition],
     variables: Sequence[Variable],
     validations: Sequence[Validation],
 ) -> list[Document]:
@@ -60,7 +60,7 @@ def validating(
 
 
 def mutating(
-    name: str, constraints: Document, conditions: Sequence[Condition], variables: Sequence[Variable], patch: str
+    name: str, constraints: Document, conditions: Sequence[MatchCondition], variables: Sequence[Variable], patch: str
 ) -> list[Document]:
     """Return a MutatingAdmissionPolicy and its binding; `patch` is the expression of a list of JSON patches."""
     spec = _spec(constraints, conditions, variables) | {
@@ -96,7 +96,7 @@ def constraints(
     return selected
 
 
-def says_something_new(told: Sequence[Told], new: Mapping[str, str], old: Mapping[str, str]) -> Condition:
+def preemption_changed(told: Sequence[MetadataKey], new: Mapping[str, str], old: Mapping[str, str]) -> MatchCondition:
     """Return the condition that one of these has changed. At creation, all that there is has.
 
     `new` and `old` give the expression of each part: its labels, its annotations.
@@ -107,10 +107,10 @@ def says_something_new(told: Sequence[Told], new: Mapping[str, str], old: Mappin
     expressions = (
         f"{term.texts(names)}\n.exists(key, {new[part]}[?key] != {old[part]}[?key])" for part, names in by_part.items()
     )
-    return Condition("says-something-new-about-preemption", "\n|| ".join(expressions))
+    return MatchCondition("says-something-new-about-preemption", "\n|| ".join(expressions))
 
 
-def _spec(constraints: Document, conditions: Sequence[Condition], variables: Sequence[Variable]) -> Document:
+def _spec(constraints: Document, conditions: Sequence[MatchCondition], variables: Sequence[Variable]) -> Document:
     return {
         # As with the webhooks: what is our fault refuses nothing.
         "failurePolicy": "Ignore",

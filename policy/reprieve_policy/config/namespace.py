@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from reprieve_policy.keys import ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT, WORKLOAD_TYPE
-from reprieve_policy.verdict import Kind, Violation, annotation_path, label_path
+from reprieve_policy.verdict import Violation, ViolationKind, annotation_path, label_path
 
 from . import preemption_class
 from .annotation_values import OneOf
@@ -80,10 +80,14 @@ def _consistent(fields: Mapping[str, object]) -> NamespacePolicy | tuple[Violati
     path = annotation_path("", DEFAULT_PREEMPTION_CLASS)
     if workload_type == SENSITIVE:
         if default not in (None, preemption_class.HIGHEST):
-            return (Violation(path, Kind.INVALID, str(default), "must be 10 where the workload type is sensitive"),)
+            return (
+                Violation(path, ViolationKind.INVALID, str(default), "must be 10 where the workload type is sensitive"),
+            )
         allowed = ClassSet(frozenset({preemption_class.HIGHEST}))
     elif default is not None and default not in allowed:
-        return (Violation(path, Kind.UNSUPPORTED, str(default), f"classes allowed in this namespace: {allowed}"),)
+        return (
+            Violation(path, ViolationKind.UNSUPPORTED, str(default), f"classes allowed in this namespace: {allowed}"),
+        )
     return NamespacePolicy(
         workload_type=None if workload_type is None else str(workload_type),
         allowed_classes=allowed,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from . import quota
-from .objects import Container, Requirements, Resource, Spec
+from .objects import Container, Resource, ResourceRequirements, Spec
 from .quota import Amounts
 
 
@@ -51,7 +51,7 @@ def _sum(containers: Iterable[Container]) -> Amounts:
     return total
 
 
-def _asked(requirements: Requirements | None) -> dict[str, int]:
+def _asked(requirements: ResourceRequirements | None) -> dict[str, int]:
     if requirements is None:
         return {}
     # As the API server does for pods: in a template, a GPU is often said as a limit only.

@@ -7,7 +7,7 @@ rounded away from zero. So a quantity is a whole number of nanos, and sums and c
 import re
 from decimal import ROUND_UP, Context, Decimal, localcontext
 
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
 NANOS = 10**9
 """In one unit."""
@@ -29,7 +29,7 @@ def parse(written: str | float, path: str) -> int | Violation:
     text = written if isinstance(written, str) else repr(written)
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None or abs(int(match[3] or 0)) > _MAX_EXPONENT:
-        return Violation(path, Kind.INVALID, text, EXPECTED)
+        return Violation(path, ViolationKind.INVALID, text, EXPECTED)
     with localcontext(_EXACT):
         number = Decimal(match[1]).scaleb(int(match[3] or _DECIMAL.get(match[2], 0)) + 9)
         return int((number * 2 ** _BINARY.get(match[2], 0)).to_integral_value())

@@ -23,8 +23,8 @@ _MAX_ENTRIES = 1000
 
 Amounts = Mapping[str, int]
 """Nanos by resource."""
-Key = tuple[str, str]
-Shape = Mapping[Key, tuple[str, ...]]
+QuotaKey = tuple[str, str]
+NamespacesByQuota = Mapping[QuotaKey, tuple[str, ...]]
 """Of each quota, whose pods use it unasked: what decides who uses which. It changes less often than amounts do."""
 
 
@@ -34,9 +34,9 @@ class Quota:
 
     namespace: str
     name: str
-    least: Amounts
+    min_amounts: Amounts
     """`spec.min`: what its non-preemptible pods may use."""
-    most: Amounts
+    max_amounts: Amounts
     """`spec.max`: what all its pods may use."""
     used: Amounts
     non_preemptible_used: Amounts
@@ -45,7 +45,7 @@ class Quota:
     """Whose pods use it without naming it, beside its own namespace's where it is named like that."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> QuotaKey:
         """Its namespace and name."""
         return self.namespace, self.name
 
@@ -56,8 +56,8 @@ def read_leniently(metadata: ObjectMeta, least: Quantities, most: Quantities, us
     return Quota(
         namespace=metadata.namespace or "",
         name=metadata.name or "",
-        least=read_amounts(least),
-        most=read_amounts(most),
+        min_amounts=read_amounts(least),
+        max_amounts=read_amounts(most),
         used=read_amounts(used),
         non_preemptible_used=read_amounts(_read_map(annotations.get(NON_PREEMPTIBLE_USED))),
         non_preemptible_request=read_amounts(_read_map(annotations.get(NON_PREEMPTIBLE_REQUEST))),
@@ -76,14 +76,14 @@ class Quotas:
     """All quotas, found by what pods say. It changes as the cluster does."""
 
     def __init__(self, quotas: Iterable[Quota] = ()) -> None:
-        self._by_key: dict[Key, Quota] = {}
-        self._by_name: dict[str, dict[Key, Quota]] = {}
-        self._by_user: dict[str, dict[Key, Quota]] = {}
+        self._by_key: dict[QuotaKey, Quota] = {}
+        self._by_name: dict[str, dict[QuotaKey, Quota]] = {}
+        self._by_user: dict[str, dict[QuotaKey, Quota]] = {}
         for quota in quotas:
             self.put(quota)
 
     @property
-    def shape(self) -> Shape:
+    def namespaces_by_quota(self) -> NamespacesByQuota:
         """Return which quotas there are, and for whom."""
         return {key: quota.namespaces for key, quota in self._by_key.items()}
 
@@ -95,7 +95,7 @@ class Quotas:
         for namespace in quota.namespaces:
             self._by_user.setdefault(namespace, {})[quota.key] = quota
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: QuotaKey) -> None:
         """Take a quota away, if it is there."""
         quota = self._by_key.pop(key, None)
         if quota is not None:
@@ -120,11 +120,11 @@ class Quotas:
         return self._by_key.get((namespace, namespace)) or _first(self._by_user.get(namespace, {}))
 
 
-def _first(quotas: Mapping[Key, Quota]) -> Quota | None:
+def _first(quotas: Mapping[QuotaKey, Quota]) -> Quota | None:
     return quotas[min(quotas)] if quotas else None
 
 
-def _drop(index: dict[str, dict[Key, Quota]], name: str, key: Key) -> None:
+def _drop(index: dict[str, dict[QuotaKey, Quota]], name: str, key: QuotaKey) -> None:
     same = index.get(name, {})
     same.pop(key, None)
     if not same:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
 from . import kinds, text
 
@@ -79,7 +79,9 @@ def parse(listed: str, path: str) -> TemplateKinds | Violation:
             return row
         rows[row.group, row.kind] = row
     if len(rows) > _MAX_KINDS:
-        return Violation(path, Kind.INVALID, None, f"must be at most {_MAX_KINDS - len(WELL_KNOWN.rows)} kinds")
+        return Violation(
+            path, ViolationKind.INVALID, None, f"must be at most {_MAX_KINDS - len(WELL_KNOWN.rows)} kinds"
+        )
     return TemplateKinds(tuple(rows.values()))
 
 
@@ -92,10 +94,12 @@ def find_templates(document: object, paths: Sequence[str]) -> Iterator[tuple[str
 def _parse_line(line: str, path: str) -> TemplateKind | Violation:
     match = _LINE.fullmatch(line) if len(line) <= _LONGEST_LINE else None
     if match is None:
-        return Violation(path, Kind.INVALID, line, _EXPECTED)
+        return Violation(path, ViolationKind.INVALID, line, _EXPECTED)
     group, kind, paths = match.groups()
     if kinds.is_served_as(kind, group):
-        return Violation(path, Kind.INVALID, line, f"must not be {kind} of {group}, which is read without being listed")
+        return Violation(
+            path, ViolationKind.INVALID, line, f"must not be {kind} of {group}, which is read without being listed"
+        )
     return TemplateKind(group, kind, tuple(found.strip() for found in paths.split(",")))
 
 

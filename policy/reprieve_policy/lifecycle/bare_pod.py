@@ -15,7 +15,7 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 
 from . import replacement_annotations
-from .ledger import Entry
+from .ledger import LedgerEntry
 
 MAX_BYTES = 128 * 1024
 """Of one replacement as JSON: an ordinary pod has some 5 KB."""
@@ -38,7 +38,7 @@ _OWN_ANNOTATIONS = frozenset(
         *replacement_annotations.ENVIRONMENT,
     }
 )
-_ADDED = frozenset(
+_COMPUTED_FIELDS = frozenset(
     {
         "nodeName",
         "ephemeralContainers",
@@ -71,11 +71,11 @@ def is_recreatable(pod: Document) -> bool:
     )
 
 
-def build_replacement(pod: Document, entry: Entry, settings: PolicySettings) -> dict[str, Any]:
+def build_replacement(pod: Document, entry: LedgerEntry, settings: PolicySettings) -> dict[str, Any]:
     """Return the pod that takes the place of this one, under its name."""
     metadata = _part(pod, "metadata")
     annotations = _without(_part(metadata, "annotations"), _OWN_ANNOTATIONS)
-    told = {**annotations, **replacement_annotations.build_stamps(entry), keys.REQUEUED_FROM: metadata["uid"]}
+    told = {**annotations, **replacement_annotations.build_annotations(entry), keys.REQUEUED_FROM: metadata["uid"]}
     variables = replacement_annotations.build_variables(entry, annotations, settings)
     return {
         "apiVersion": "v1",
@@ -86,7 +86,7 @@ def build_replacement(pod: Document, entry: Entry, settings: PolicySettings) -> 
             "labels": _without(_part(metadata, "labels"), _OWN_LABELS),
             "annotations": told,
         },
-        "spec": _build_spec(_part(pod, "spec"), [found.document() for found in variables]),
+        "spec": _build_spec(_part(pod, "spec"), [found.to_env_entry() for found in variables]),
     }
 
 
@@ -101,7 +101,7 @@ def _build_spec(spec: Document, variables: list[Document]) -> dict[str, Any]:
             for field in ("containers", "initContainers")
         },
     }
-    kept = _without(spec, _ADDED | lists.keys())
+    kept = _without(spec, _COMPUTED_FIELDS | lists.keys())
     return kept | {field: entries for field, entries in lists.items() if entries}
 
 

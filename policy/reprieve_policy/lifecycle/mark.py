@@ -14,7 +14,7 @@ from datetime import datetime
 from reprieve_policy.keys import EVICTION_REQUEST, KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
 from reprieve_policy.kube import text as texts
 from reprieve_policy.kube import timestamp
-from reprieve_policy.verdict import Kind, Violation, annotation_path
+from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
 
 REQUESTED = "requested"
 """The value of our label that a user sets."""
@@ -22,15 +22,15 @@ REQUESTED = "requested"
 EVICT = "evict"
 """What the guard sets for an eviction: the pod is ended by one, as whoever asked may evict it and perhaps not delete it."""
 
-ASKING = (REQUESTED, EVICT)
+REQUESTING_VALUES = (REQUESTED, EVICT)
 """The values of our label that ask by themselves."""
 
 MARKED = "marked"
 """What Reprieve sets beside a mark in another dialect, so that the operator's watch selects the pod. It asks for nothing
 by itself: without this, a mark that was taken back before the operator saw it would leave our label behind, and evict."""
 
-BY_GUARD = "kube-scheduler"
-BY_RECLAIM = "reprieve-reclaim"
+GUARD_INITIATOR = "kube-scheduler"
+RECLAIM_INITIATOR = "reprieve-reclaim"
 """Who asks, in marks that Reprieve itself sets in Koordinator's annotation: for a scheduler, which sets none, and for a node's home."""
 
 MAX_TEXT = 256
@@ -105,20 +105,20 @@ def parse_annotation(text: str, path: str) -> Mark | Violation:
     if text == "true":
         return Mark()
     if len(text) > MAX_ANNOTATION:
-        return Violation(path, Kind.INVALID, text, f"must be at most {MAX_ANNOTATION} characters")
+        return Violation(path, ViolationKind.INVALID, text, f"must be at most {MAX_ANNOTATION} characters")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        return Violation(path, Kind.INVALID, text, _EXPECTED)
+        return Violation(path, ViolationKind.INVALID, text, _EXPECTED)
     if not isinstance(document, dict):
-        return Violation(path, Kind.INVALID, text, _EXPECTED)
+        return Violation(path, ViolationKind.INVALID, text, _EXPECTED)
     return _from_document(document, path)
 
 
-def is_own(annotations: Mapping[str, str]) -> bool:
+def is_written_by_reprieve(annotations: Mapping[str, str]) -> bool:
     """True where Koordinator's annotation is there and Reprieve has set it; any other is its author's."""
     found = parse_annotation(annotations.get(KOORDINATOR_SOFT_EVICTION, ""), "")
-    return isinstance(found, Mark) and found.initiator in (BY_GUARD, BY_RECLAIM)
+    return isinstance(found, Mark) and found.initiator in (GUARD_INITIATOR, RECLAIM_INITIATOR)
 
 
 def render(found: Mark) -> str:
@@ -148,7 +148,7 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
     )
     for field, value, is_good, detail in checks:
         if not is_good:
-            return Violation(f"{path}.{field}", Kind.INVALID, texts.show(value), detail)
+            return Violation(f"{path}.{field}", ViolationKind.INVALID, texts.show(value), detail)
     return Mark(
         initiator=_text(document.get("initiator")),
         reason=_text(document.get("reason")),
@@ -158,7 +158,9 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
 
 
 def _is_labelled(labels: Mapping[str, str]) -> bool:
-    return labels.get(SOFT_EVICTION) in ASKING or labels.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+    return (
+        labels.get(SOFT_EVICTION) in REQUESTING_VALUES or labels.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+    )
 
 
 def _label_initiator(labels: Mapping[str, str]) -> str:

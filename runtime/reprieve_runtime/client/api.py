@@ -19,7 +19,7 @@ from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_runtime.deep import decode
 
 from .api_error import ApiError as ApiError  # noqa: PLC0414 - whoever calls finds both here
-from .api_error import Status, refusal
+from .api_error import Status, error_from_status
 from .login import connection_configuration
 from .server_time import ServerTime
 from .stored import OnUnreadable, WatchEvent, log_unreadable, read_event, read_items
@@ -35,9 +35,9 @@ METADATA_ONLY = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{
 _METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WATCH_SECONDS = 290
 """The server ends a watch after this; without it, one behind a dead load balancer would never be noticed."""
-_SILENCE_SECONDS = 90.0
+_WATCH_IDLE_SECONDS = 90.0
 """Bookmarks come about once a minute: a watch that says nothing for longer is dead."""
-_LINE_BYTES = 16 * 1024 * 1024
+_MAX_EVENT_BYTES = 16 * 1024 * 1024
 """One watch event at most: an object may have 3 MB, and its JSON more."""
 
 Params = Mapping[str, str]
@@ -49,7 +49,7 @@ class _Page(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialObject:
+class PartialObjectMetadata:
     """An object of which only the metadata was asked for."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
@@ -61,7 +61,7 @@ class Api:
     def __init__(self, client: ApiClient, user_agent: str) -> None:
         self._client = client
         self._user_agent = user_agent
-        self.time = ServerTime()
+        self.server_time = ServerTime()
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None, context: str | None = None, *, user_agent: str) -> Self:
@@ -81,7 +81,7 @@ class Api:
         content_type: str = JSON,
         accept: str = JSON,
         timeout_seconds: float = 10.0,
-        most_bytes: int | None = None,
+        max_bytes: int | None = None,
     ) -> bytes:
         """Make one call and return its body, of at most `most_bytes`; raises `ApiError`."""
         try:
@@ -90,11 +90,11 @@ class Api:
                     method, path, params, body, content_type, accept=accept, timeout_seconds=timeout_seconds
                 )
                 async with response:
-                    text = await (response.read() if most_bytes is None else _read_at_most(response, most_bytes))
+                    text = await (response.read() if max_bytes is None else _read_at_most(response, max_bytes))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
         if response.status >= 400:
-            raise _error(response, text)
+            raise _to_api_error(response, text)
         return text
 
     async def get(self, path: str, decode_as: type[T], *, params: Params | None = None) -> T:
@@ -127,7 +127,7 @@ class Api:
         """Delete one object; `body` is the DeleteOptions."""
         await self.request("DELETE", path, body=body)
 
-    async def command(self, path: str, body: object) -> None:
+    async def post_subresource(self, path: str, body: object) -> None:
         """Have something done that is answered with a `Status`; a failure in it counts, whatever the HTTP status.
 
         Without this, the eviction of a pod with two disruption budgets would pass for one that worked: its refusal
@@ -136,9 +136,9 @@ class Api:
         text = await self.request("POST", path, body=body)
         status = decode(text, Status)
         if status.status == "Failure":
-            raise refusal(status, status.code)
+            raise error_from_status(status, status.code)
 
-    async def pages(
+    async def list_pages(
         self,
         path: str,
         decode_as: type[T],
@@ -173,14 +173,14 @@ class Api:
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
         try:
-            async with asyncio.timeout(_SILENCE_SECONDS):
+            async with asyncio.timeout(_WATCH_IDLE_SECONDS):
                 response = await self._send(
                     "GET", path, asked, None, JSON, accept=JSON, timeout_seconds=_WATCH_SECONDS + 30
                 )
             async with response:
                 if response.status >= 400:
-                    raise _error(response, await response.read())
-                async for line in _lines(response):
+                    raise _to_api_error(response, await response.read())
+                async for line in _read_lines(response):
                     yield read_event(line, decode_as)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
@@ -223,12 +223,12 @@ class Api:
         query = f"?{urlencode(params)}" if params else ""
         url = self._client.configuration.host + path + query
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
-        asked_at = self.time.ask()
+        asked_at = self.server_time.request_started()
         response = await self._client.rest_client.request(
             method, url, headers=headers, body=body, _request_timeout=timeout
         )
         raw: aiohttp.ClientResponse = response.response
-        self.time.hear(raw.headers.get("Date"), asked_at)
+        self.server_time.response_received(raw.headers.get("Date"), asked_at)
         return raw
 
     async def _headers(self, method: str, path: str) -> dict[str, str]:
@@ -238,36 +238,36 @@ class Api:
         return headers
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _read_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield the lines of a stream; without the limits, one endless line would take all memory."""
     pending = bytearray()
     while True:
-        async with asyncio.timeout(_SILENCE_SECONDS):
+        async with asyncio.timeout(_WATCH_IDLE_SECONDS):
             chunk = await response.content.readany()
         if not chunk:
             return
         pending += chunk
         *lines, rest = bytes(pending).split(b"\n")
         pending = bytearray(rest)
-        if len(pending) > _LINE_BYTES:
+        if len(pending) > _MAX_EVENT_BYTES:
             raise ApiError(0, "TooLarge", "a watch event is larger than any object may be")
         for line in lines:
             if line.strip():
                 yield line
 
 
-async def _read_at_most(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+async def _read_at_most(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     try:
-        await response.content.readexactly(most_bytes + 1)
+        await response.content.readexactly(max_bytes + 1)
     except asyncio.IncompleteReadError as error:
         return error.partial
-    raise ApiError(0, "TooLarge", f"more than {most_bytes} bytes")
+    raise ApiError(0, "TooLarge", f"more than {max_bytes} bytes")
 
 
-def _error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
+def _to_api_error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
     try:
         status = decode(text, Status)
     except msgspec.MsgspecError:
         status = Status(reason=response.reason or "", message=text[:200].decode("utf-8", "replace"))
     retry_after = response.headers.get("Retry-After", "")
-    return refusal(status, response.status, int(retry_after) if retry_after.isdigit() else None)
+    return error_from_status(status, response.status, int(retry_after) if retry_after.isdigit() else None)

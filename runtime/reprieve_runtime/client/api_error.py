@@ -25,7 +25,7 @@ class ApiError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class StatusCause:
     """One thing that the API server objects to."""
 
     reason: str = ""
@@ -33,10 +33,10 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
+class StatusDetails:
     """What it says beyond one sentence."""
 
-    causes: Sequence[Cause] | None = None
+    causes: Sequence[StatusCause] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +47,15 @@ class Status:
     reason: str = ""
     message: str = ""
     code: int = 0
-    details: Details | None = None
+    details: StatusDetails | None = None
 
     @property
-    def causes(self) -> Sequence[Cause]:
+    def causes(self) -> Sequence[StatusCause]:
         """All of them; mostly none."""
         return (self.details and self.details.causes) or ()
 
 
-def refusal(status: Status, code: int, retry_after_seconds: int | None = None) -> ApiError:
+def error_from_status(status: Status, code: int, retry_after_seconds: int | None = None) -> ApiError:
     """Return the error for a `Status` that came as this HTTP status."""
     said = [(cause.reason, cause.message) for cause in status.causes]
     return ApiError(code, status.reason, status.message, retry_after_seconds, said)

@@ -190,7 +190,7 @@ def test_a_signal_reaches_the_declared_container_and_no_other(real: World, names
     annotations = real.kubectl.find("pod", "signalled", "-n", namespace)["metadata"]["annotations"]
     state = eviction.parse(annotations[keys.EVICTION])
     assert state is not None
-    assert (state.outcome, state.checkpoint and state.checkpoint.step) == (eviction.Outcome.SAVED, 7)
+    assert (state.outcome, state.checkpoint and state.checkpoint.step) == (eviction.CheckpointOutcome.SAVED, 7)
     # The other one has no handler: had it been told, it would have ended by USR1, and not by SIGTERM.
     assert exit_codes(real, namespace, "signalled") == {"told": UNFINISHED, "deaf": UNFINISHED, agent.NAME: 0}
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from reprieve_policy.lifecycle import suspension
-from reprieve_policy.lifecycle.suspension import Hold
+from reprieve_policy.lifecycle.suspension import SuspensionRecord
 from reprieve_testing.cluster import ClusterHandle, Json
 
 pytestmark = pytest.mark.cluster
@@ -96,7 +96,7 @@ def an_owner(kind: str, namespace: str, metadata: Json) -> Json:
 def test_a_job_that_was_suspended_runs_again(cluster: ClusterHandle, namespace: str, *, is_ours: bool) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
     since = datetime.now(UTC) if is_ours else datetime(2026, 1, 1, tzinfo=UTC)
-    hold = suspension.render(Hold(since, since + timedelta(hours=1), generation=1 if is_ours else 2))
+    hold = suspension.render(SuspensionRecord(since, since + timedelta(hours=1), generation=1 if is_ours else 2))
     held = {"labels": {"reprieve.dev/suspended": "true"}, "annotations": {"reprieve.dev/suspended": hold}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "namespace": namespace, **held}}
     cluster.kubectl.apply(job | {"spec": {"suspend": True, "template": template}})

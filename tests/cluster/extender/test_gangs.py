@@ -16,7 +16,7 @@ import pytest
 from realcluster.programs import OPERATOR
 from reprieve_policy import keys
 from reprieve_testing.cluster import wait_for
-from reprieve_testing.extended import Extended, a_priority_class, extended
+from reprieve_testing.extended import ExtenderCluster, a_priority_class, extender_cluster
 from reprieve_testing.hack_cluster import NAMESPACE
 
 pytestmark = pytest.mark.cluster
@@ -30,8 +30,8 @@ GROUP, JOBSET = "pod-group.scheduling.sigs.k8s.io", "jobset.sigs.k8s.io"
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
-    with extended("test-scheduler-gangs", tmp_path_factory.mktemp("scheduler"), nodes=NODES) as made:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
+    with extender_cluster("test-scheduler-gangs", tmp_path_factory.mktemp("scheduler"), nodes=NODES) as made:
         for name, value in ((LOW, 1000), (URGENT, 5000)):
             made.cluster.kubectl.apply(a_priority_class(name, value))
         made.programs.start(OPERATOR)
@@ -40,7 +40,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
 
 
 @pytest.fixture(autouse=True)
-def cleared(ours: Extended) -> Iterator[None]:
+def cleared(ours: ExtenderCluster) -> Iterator[None]:
     yield
     ours.clear()
 
@@ -95,7 +95,7 @@ def a_job(name: str, size: int, cpu: int, priority_class: str, labels: dict[str,
 class Gangs:
     """The gangs of one kind, by which of their pods run."""
 
-    def __init__(self, ours: Extended, kind: Kind) -> None:
+    def __init__(self, ours: ExtenderCluster, kind: Kind) -> None:
         self._cluster, self._kubectl, self._kind = ours.cluster, ours.cluster.kubectl, kind
 
     def create(self, name: str, size: int, cpu: int, priority_class: str) -> None:
@@ -131,7 +131,9 @@ class Gangs:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(ours: Extended, kind: Kind) -> None:
+def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
+    ours: ExtenderCluster, kind: Kind
+) -> None:
     gangs = Gangs(ours, kind)
     names = gangs.fill()
     for number in range(ROUNDS):
@@ -149,7 +151,7 @@ def test_no_partial_gang_survives_and_nobody_goes_for_a_gang_that_is_not_placed(
         gangs.start(f"victim-{VICTIMS + number}", VICTIM_SIZE, 1, LOW)
 
 
-def test_for_a_gang_that_could_not_be_placed_whole_nobody_goes(ours: Extended) -> None:
+def test_for_a_gang_that_could_not_be_placed_whole_nobody_goes(ours: ExtenderCluster) -> None:
     gangs = Gangs(ours, ONE_JOB)
     gangs.fill()
     before, answered = gangs.running(), ours.calls("nothing")

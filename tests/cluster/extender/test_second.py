@@ -11,7 +11,7 @@ import yaml
 from realcluster import build
 from realcluster.progress import Progress
 from reprieve_testing.cluster import OPERATOR_NAMESPACE, wait_for
-from reprieve_testing.extended import Extended, a_pod, a_priority_class, extended
+from reprieve_testing.extended import ExtenderCluster, a_pod, a_priority_class, extender_cluster
 from reprieve_testing.hack_cluster import SECONDS
 from reprieve_testing.manifests import MANIFESTS, read
 
@@ -23,8 +23,8 @@ NAME = "reprieve-scheduler"
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
-    with extended("test-second", tmp_path_factory.mktemp("scheduler"), nodes=1) as made:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
+    with extender_cluster("test-second", tmp_path_factory.mktemp("scheduler"), nodes=1) as made:
         cluster, processes = made.cluster, made.cluster.cluster.processes
         cluster.kubectl.read("apply", "-n", OPERATOR_NAMESPACE, "-f", SECOND / "rbac.yaml")
         processes.start(NAME, [build.ensure(("kube-scheduler",), Progress())["kube-scheduler"], *arguments(made)])
@@ -34,7 +34,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extended]:
             processes.stop([NAME])
 
 
-def arguments(made: Extended) -> list[str]:
+def arguments(made: ExtenderCluster) -> list[str]:
     """Return the Deployment's arguments, with the file as it is shipped but for where things are on this machine."""
     (config,) = read(SECOND / "config.yaml")
     asked = json.loads(made.config.read_text())["extenders"][0]
@@ -50,7 +50,7 @@ def arguments(made: Extended) -> list[str]:
     return [*shipped, *here, "--secure-port=0"]
 
 
-def test_it_leads_by_its_own_lease_and_asks_the_extender(ours: Extended) -> None:
+def test_it_leads_by_its_own_lease_and_asks_the_extender(ours: ExtenderCluster) -> None:
     held = ("get", "lease", NAME, "-n", OPERATOR_NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")
     wait_for("the second scheduler leads", lambda: ours.cluster.kubectl.run(*held).stdout, SECONDS)
     for name, value in (("low", 1000), ("urgent", 5000)):

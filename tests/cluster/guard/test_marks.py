@@ -13,7 +13,7 @@ from realcluster.install import BASE
 from realcluster.kubectl import Done
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.people import Person, cluster_binding, role, rule, until_answered
+from reprieve_testing.people import ImpersonatedUser, cluster_binding, role, rule, until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -44,16 +44,16 @@ NEEDS_CANCEL = 'Forbidden: taking a soft eviction back needs verb "cancel" on so
 class People:
     """Who is in the story."""
 
-    admin: Person
-    writer: Person
+    admin: ImpersonatedUser
+    writer: ImpersonatedUser
     """May create and patch pods, their status included, and not delete them."""
-    deleter: Person
+    deleter: ImpersonatedUser
     """May delete them as well."""
-    owner: Person
+    owner: ImpersonatedUser
     """May do everything in the namespace, by wildcards."""
-    canceller: Person
+    canceller: ImpersonatedUser
     """May patch pods and cancel soft evictions."""
-    operator: Person
+    operator: ImpersonatedUser
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +72,18 @@ def people(cluster: ClusterHandle) -> Iterator[People]:
         cluster_binding("canceller", "reprieve:cancel-soft-evictions"),
     )
     names = ("admin", "writer", "deleter", "owner", "canceller")
-    who = {name: Person(kubectl, name, NAMESPACE) for name in names}
+    who = {name: ImpersonatedUser(kubectl, name, NAMESPACE) for name in names}
     who["admin"] = _Admin(kubectl, "admin", NAMESPACE)
     marked = a_pod("unseen", labels={keys.SOFT_EVICTION: "requested"})
     creating = ("create", "--dry-run=server", "-f", "-")
     until_answered(NEEDS_DELETE, lambda: who["writer"].run(*creating, stdin=marked))
     until_answered("created", lambda: who["owner"].run(*creating, stdin=marked))
-    yield People(**who, operator=Person(kubectl, OPERATOR, NAMESPACE))
+    yield People(**who, operator=ImpersonatedUser(kubectl, OPERATOR, NAMESPACE))
     kubectl.run("delete", "namespace", NAMESPACE, "--wait=false")
     kubectl.run("delete", "clusterrolebinding", "test:canceller")
 
 
-class _Admin(Person):
+class _Admin(ImpersonatedUser):
     def run(self, *words: object, stdin: str | None = None) -> Done:
         return self.kubectl.run("-n", self.namespace, *words, stdin=stdin)
 
@@ -192,7 +192,7 @@ def test_who_may_delete_one_pod_only_may_not_mark_it_as_one_of_a_gang(people: Pe
     """A gang goes as a whole: the mark would reach pods that they may not delete, whose gang anybody may join."""
     only = rule("pods", "get patch delete") | {"resourceNames": [pod]}
     people.admin.kubectl.apply(*role("deleter-of-one", NAMESPACE, [only]))
-    person = Person(people.admin.kubectl, "deleter-of-one", NAMESPACE)
+    person = ImpersonatedUser(people.admin.kubectl, "deleter-of-one", NAMESPACE)
     until_answered("deleted", lambda: person.run("delete", "pod", pod, "--dry-run=server"))
     mark = {keys.SOFT_EVICTION: "requested"}
     alone, joined = ({"metadata": {"labels": mark | gang}} for gang in ({}, {keys.POD_GROUP: "theirs"}))

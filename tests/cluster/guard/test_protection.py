@@ -11,7 +11,7 @@ from realcluster.install import BASE
 from realcluster.kubectl import Done
 from reprieve_policy import keys
 from reprieve_testing.cluster import ClusterHandle, wait_for
-from reprieve_testing.people import Person, cluster_binding, role, rule, until_answered
+from reprieve_testing.people import ImpersonatedUser, cluster_binding, role, rule, until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -27,9 +27,9 @@ CHANGED = f"metadata.annotations[{keys.PREEMPTION_PRIORITY_CLASS}]: Forbidden: m
 class People:
     """Who is in the story."""
 
-    owner: Person
+    owner: ImpersonatedUser
     """May do everything in the namespace, by wildcards."""
-    claimer: Person
+    claimer: ImpersonatedUser
     """May also claim class 10."""
     admin: Any
     """The cluster's administrator, as `kubectl`."""
@@ -49,7 +49,9 @@ def people(cluster: ClusterHandle) -> Iterator[People]:
         *role("claimer", NAMESPACE, everything),
         cluster_binding("claimer", "reprieve:claim-sensitive"),
     )
-    found = People(Person(kubectl, "tenant", NAMESPACE), Person(kubectl, "claimer", NAMESPACE), kubectl)
+    found = People(
+        ImpersonatedUser(kubectl, "tenant", NAMESPACE), ImpersonatedUser(kubectl, "claimer", NAMESPACE), kubectl
+    )
     sensitive = a_pod("unseen", labels={keys.PREEMPTION_CLASS: "10"})
     for name in (NAMESPACE, SENSITIVE, GIVEN):
         kubectl.run("create", "serviceaccount", "default", "-n", name)
@@ -98,7 +100,7 @@ def defended_as(text: str | None) -> dict[str, Any]:
     return {"annotations": {keys.PREEMPTION_PRIORITY_CLASS: text}}
 
 
-def patch(person: Person, name: str, metadata: object, way: str = "") -> Done:
+def patch(person: ImpersonatedUser, name: str, metadata: object, way: str = "") -> Done:
     return person.patch(name, json.dumps({"metadata": metadata}), way)
 
 
@@ -173,7 +175,7 @@ def test_who_may_claims_it_and_a_controller_makes_the_pods(people: People) -> No
 
 @pytest.mark.parametrize("namespace", [SENSITIVE, GIVEN])
 def test_where_the_admin_gives_class_10_to_all_nobody_needs_a_right(people: People, namespace: str) -> None:
-    tenant = Person(people.admin, "tenant", namespace)
+    tenant = ImpersonatedUser(people.admin, "tenant", namespace)
     for document in (a_pod("ten", **in_class("10")), a_job("ten", "10")):
         done = tenant.run("create", "-f", "-", stdin=document)
         assert done.status == 0, done.output

@@ -12,7 +12,7 @@ from realcluster.kubectl import Done, Kubectl
 from reprieve_policy import keys
 from reprieve_testing import narrowed
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.narrowed import CALLED
+from reprieve_testing.narrowed import CALL_FAILED
 from reprieve_testing.people import until_answered
 
 pytestmark = pytest.mark.cluster
@@ -40,8 +40,10 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Kubectl]:
     kubectl.apply(*policies, *configurations)
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "cel-high"}, "value": 7}
     kubectl.apply(high)
-    until_answered(CALLED, lambda: create(kubectl, a_pod(priorityClassName="cel-high")))
-    until_answered(CALLED, lambda: create(kubectl, a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: "cel-high"})))
+    until_answered(CALL_FAILED, lambda: create(kubectl, a_pod(priorityClassName="cel-high")))
+    until_answered(
+        CALL_FAILED, lambda: create(kubectl, a_pod(annotations={keys.PREEMPTION_PRIORITY_CLASS: "cel-high"}))
+    )
     for refused in (
         a_pod({keys.PREEMPTION_CLASS: "11"}),
         a_deployment("11"),
@@ -136,7 +138,7 @@ def test_what_the_policies_cover_is_refused_without_a_call(kubectl: Kubectl, wha
     done = create(kubectl, document)
     assert done.status != 0
     assert words in done.output
-    assert CALLED not in done.output
+    assert CALL_FAILED not in done.output
 
 
 def test_what_a_controller_makes_of_a_template_is_warned_of_not_refused(kubectl: Kubectl) -> None:
@@ -154,4 +156,4 @@ def test_what_a_controller_makes_of_a_template_is_warned_of_not_refused(kubectl:
 
 @pytest.mark.parametrize("what", LEFT)
 def test_what_needs_more_than_the_object_is_called_for(kubectl: Kubectl, what: str) -> None:
-    assert CALLED in create(kubectl, LEFT[what]).output
+    assert CALL_FAILED in create(kubectl, LEFT[what]).output

@@ -15,7 +15,7 @@ from reprieve_policy import keys
 from reprieve_policy.kube import controllers
 from reprieve_testing import manifests, narrowed
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_testing.narrowed import CALLED
+from reprieve_testing.narrowed import CALL_FAILED
 from reprieve_testing.people import until_answered
 
 pytestmark = pytest.mark.cluster
@@ -49,9 +49,9 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Any]:
     kubectl.read("create", "-n", EXEMPT, "-f", "-", stdin=json.dumps(SPEAKING["says-a-class"]))
     kubectl.read("delete", "pod", "going", "-n", NAMESPACE, "--wait=false")
     kubectl.apply(*CONFIGURATIONS)
-    until_answered(CALLED, lambda: create(kubectl, a_pod("new")))
-    until_answered(CALLED, lambda: change(kubectl, "pod", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}))
-    until_answered(CALLED, lambda: delete(kubectl, SCHEDULERS[0], "says-a-class"))
+    until_answered(CALL_FAILED, lambda: create(kubectl, a_pod("new")))
+    until_answered(CALL_FAILED, lambda: change(kubectl, "pod", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}))
+    until_answered(CALL_FAILED, lambda: delete(kubectl, SCHEDULERS[0], "says-a-class"))
     yield kubectl
     for configuration in CONFIGURATIONS:
         kubectl.run("delete", configuration["kind"], configuration["metadata"]["name"])
@@ -163,7 +163,7 @@ NOT_CALLED_FOR = {
 @pytest.mark.parametrize("what", CALLED_FOR)
 def test_a_change_that_a_rule_reads_is_reviewed(kubectl: Any, what: str) -> None:
     done = change(kubectl, *CALLED_FOR[what])
-    assert CALLED in done.output
+    assert CALL_FAILED in done.output
 
 
 @pytest.mark.parametrize("what", NOT_CALLED_FOR)
@@ -184,7 +184,7 @@ def test_scaling_costs_no_call(kubectl: Any) -> None:
 
 def test_a_template_is_reviewed_where_it_speaks_of_preemption_only(kubectl: Any) -> None:
     for said in ({keys.PREEMPTION_CLASS: "2"}, {keys.POD_GROUP: "train"}):
-        assert CALLED in create(kubectl, a_deployment("new", said)).output
+        assert CALL_FAILED in create(kubectl, a_deployment("new", said)).output
     silent = create(kubectl, a_deployment("new", {}))
     assert silent.status == 0, silent.output
 
@@ -201,28 +201,28 @@ def test_a_template_that_asks_for_borrowed_nodes_is_reviewed(kubectl: Any) -> No
     for field, value in asks.items():
         asking = a_deployment("new", {})
         asking["spec"]["template"]["spec"] = {**asking["spec"]["template"]["spec"], field: value}
-        assert CALLED in create(kubectl, asking).output, field
+        assert CALL_FAILED in create(kubectl, asking).output, field
 
 
 def test_a_template_is_reviewed_once_not_again_as_a_deployments_replicaset(kubectl: Any) -> None:
     labels = {keys.PREEMPTION_CLASS: "2"}
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "old", "uid": "0", "controller": True}
-    assert CALLED in create(kubectl, a_deployment("new", labels, "ReplicaSet")).output
+    assert CALL_FAILED in create(kubectl, a_deployment("new", labels, "ReplicaSet")).output
     owned = a_deployment("new", labels, "ReplicaSet", ownerReferences=[owner])
     made = create(kubectl, owned, NAMESPACE, f"--as={controllers.OF_DEPLOYMENTS[0]}")
     assert made.status == 0, made.output
     # Anybody can write an owner reference.
-    assert CALLED in create(kubectl, owned).output
+    assert CALL_FAILED in create(kubectl, owned).output
 
 
 def test_a_priority_class_is_reviewed_where_it_says_something(kubectl: Any) -> None:
-    assert CALLED in create(kubectl, a_priority_class({TOLERATION: "60"})).output
+    assert CALL_FAILED in create(kubectl, a_priority_class({TOLERATION: "60"})).output
     silent = create(kubectl, a_priority_class({}))
     assert silent.status == 0, silent.output
 
 
 def test_where_enforcement_is_off_by_label_nothing_is_called(kubectl: Any) -> None:
-    assert CALLED in create(kubectl, a_pod("new")).output
+    assert CALL_FAILED in create(kubectl, a_pod("new")).output
     exempt = create(kubectl, a_pod("new", {keys.PREEMPTION_CLASS: "99"}), EXEMPT)
     assert exempt.status == 0, exempt.output
 
@@ -230,7 +230,7 @@ def test_where_enforcement_is_off_by_label_nothing_is_called(kubectl: Any) -> No
 @pytest.mark.parametrize("pod", SPEAKING)
 def test_a_schedulers_deletion_of_a_pod_that_says_something_is_reviewed(kubectl: Any, pod: str) -> None:
     for scheduler in SCHEDULERS:
-        assert CALLED in delete(kubectl, scheduler, pod).output
+        assert CALL_FAILED in delete(kubectl, scheduler, pod).output
 
 
 @pytest.mark.parametrize(("pod", "namespace"), [("old", NAMESPACE), ("going", NAMESPACE), ("says-a-class", EXEMPT)])
@@ -247,7 +247,7 @@ def test_anybody_elses_deletion_costs_no_call(kubectl: Any, user: str) -> None:
 
 @pytest.mark.parametrize("pod", ["old", "says-a-hint"])
 def test_an_eviction_is_reviewed_whatever_the_pod_says(kubectl: Any, pod: str) -> None:
-    assert CALLED in evict(kubectl, "jane", pod).output
+    assert CALL_FAILED in evict(kubectl, "jane", pod).output
 
 
 @pytest.mark.parametrize(("user", "namespace"), [(OPERATOR, NAMESPACE), ("jane", EXEMPT)])

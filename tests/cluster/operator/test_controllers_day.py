@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 import pytest
 
 from reprieve_policy.kube import timestamp
-from reprieve_testing.day import Call, Day, a_day
+from reprieve_testing.day import AuditedCall, Day, a_day
 from reprieve_testing.day_chapters import CHAPTERS, OLD, before
 
 pytestmark = pytest.mark.cluster
@@ -54,7 +54,7 @@ WITHOUT_NOTICE = {
 class Told:
     """The day when it is over."""
 
-    calls: list[Call]
+    calls: list[AuditedCall]
     ready_at: str
     """Since when the webhooks answer; a CronJob of before may become due between `kubectl apply` and then."""
     failed: Mapping[str, str]

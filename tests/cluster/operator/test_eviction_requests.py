@@ -15,10 +15,10 @@ from realcluster import install
 from realcluster.kubectl import Done
 from realcluster.programs import WEBHOOKS, Place, Programs
 from reprieve_policy import keys
-from reprieve_policy.eviction_requests.objects import NAME, PRIORITY
+from reprieve_policy.eviction_requests.objects import RESPONDER_NAME, RESPONDER_PRIORITY
 from reprieve_testing import manifests
 from reprieve_testing.cluster import Program, wait_for
-from reprieve_testing.evictions import IMPERATIVE, REQUESTER, StandIn
+from reprieve_testing.evictions import IMPERATIVE, REQUESTER, FakeEvictionController
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
 from reprieve_testing.people import until_answered
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cluster
 
 GATES, SERVED = "EvictionRequestAPI=true,GenericWorkload=true", "api/all=true"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"
-OURS = {"name": NAME, "priority": PRIORITY}
+OURS = {"name": RESPONDER_NAME, "priority": RESPONDER_PRIORITY}
 POLLS = {keys.CHECKPOINT_HINT: "annotation:", keys.CHECKPOINT_TIMEOUT: "60s"}
 MOST_WRITES = 5
 EVICTED = "create eviction"
@@ -39,7 +39,7 @@ class World:
     """A cluster with all of Reprieve, and what was so before its API server served the types."""
 
     cluster: OwnCluster
-    controller: StandIn
+    controller: FakeEvictionController
     operator: Program
     before: Any
     """A pod that was made then."""
@@ -59,7 +59,7 @@ class World:
 
     def asked(self, name: str, **metadata: Any) -> Any:
         """Return a pod that an Eviction of its name asked to go, once its workload was told."""
-        self.controller.ask(self.victim(name, **metadata))
+        self.controller.request_eviction(self.victim(name, **metadata))
         return self.cluster.wait_phase(NAMESPACE, name, "hinted")
 
     def save(self, pod: Any) -> None:
@@ -69,7 +69,7 @@ class World:
         self.cluster.annotate(NAMESPACE, pod["metadata"]["name"], f"{keys.CHECKPOINT_ANSWER}={answer}")
 
     def said(self, name: str) -> Any:
-        return self.controller.said(name, NAME)
+        return self.controller.responder_status(name, RESPONDER_NAME)
 
     def wait_said(self, name: str, field: str, text: str = "") -> Any:
         """Return what Reprieve has said of an Eviction, once a field of it has a text."""
@@ -101,7 +101,9 @@ def world() -> Iterator[World]:
             groups_before = cluster.kubectl.run("get", "--raw", GROUPS).stderr
             complaints = operator.log.read_text()
             serve_evictions(cluster)
-            yield World(cluster, StandIn(cluster.kubectl, NAMESPACE), operator, before, groups_before, complaints)
+            yield World(
+                cluster, FakeEvictionController(cluster.kubectl, NAMESPACE), operator, before, groups_before, complaints
+            )
             assert cluster.programs[-1].stop() == 0
         finally:
             programs.stop(WEBHOOKS)
@@ -149,7 +151,7 @@ def serve_evictions(cluster: OwnCluster) -> None:
     document = json.dumps({"apiVersion": "v1", "kind": "Pod", **probe})
     words = ("create", "-n", NAMESPACE, "-f", "-", "--dry-run=server", "-o", "json")
     # As long as the webhooks remember what was not served.
-    wait_for("new pods name us", lambda: NAME in cluster.kubectl.run(*words, stdin=document).stdout, 60)
+    wait_for("new pods name us", lambda: RESPONDER_NAME in cluster.kubectl.run(*words, stdin=document).stdout, 60)
 
 
 def test_before_they_are_served_no_pod_names_us_and_nothing_complains(world: World) -> None:
@@ -187,7 +189,7 @@ def test_a_request_gives_notice_says_how_far_it_is_and_is_completed(world: World
     done = world.wait_said("evicted", "completionTime")
     assert done["message"] in OVER
     # The API server takes it from the controller only if we have completed.
-    world.controller.conclude("evicted")
+    world.controller.complete("evicted")
     wait_for("Event", lambda: "SoftEvictionCompleted" in world.cluster.event_reasons(NAMESPACE, "evicted"))
 
 
@@ -213,7 +215,7 @@ def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: W
     world.controller.withdraw("renewed")
     wait_for("Event", lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "renewed"), 40)
     world.controller.delete("renewed")
-    world.controller.ask(pod)
+    world.controller.request_eviction(pod)
     victim = world.cluster.wait_phase(NAMESPACE, "renewed", "hinted")
     state = json.loads(victim["metadata"]["annotations"][keys.EVICTION])
     assert ("source" in state, state["mustEvict"]) == (False, True)
@@ -258,7 +260,7 @@ def test_what_a_budget_holds_is_not_deleted(world: World) -> None:
     """Whoever may only ask for an eviction gets no more than one."""
     victim = world.victim("held", labels={"app": "db"})
     budget(world, at_least=1)
-    world.controller.ask(victim)
+    world.controller.request_eviction(victim)
     world.save(world.cluster.wait_phase(NAMESPACE, "held", "hinted"))
     wait_for("Event", lambda: "WaitingForBudget" in world.cluster.event_reasons(NAMESPACE, "held"), 40)
     kept = world.cluster.pod(NAMESPACE, "held")
@@ -286,7 +288,7 @@ def test_what_a_budget_holds_at_the_ceiling_is_left_to_the_next_responder(world:
     """Who may be able to make room for it."""
     victim = world.victim("kept", labels={"app": "db"}, annotations=POLLS | {keys.CHECKPOINT_TIMEOUT: "5s"})
     budget(world, at_least=1)
-    world.controller.ask(victim)
+    world.controller.request_eviction(victim)
     done = world.wait_said("kept", "completionTime")
     assert done["message"] == "the pod could not be evicted yet, see its Events: left to the next one"
     kept = world.cluster.pod(NAMESPACE, "kept")
@@ -309,18 +311,18 @@ def test_one_that_somebody_took_back_is_left_to_the_next_responder(world: World)
     world.cluster.kubectl.read("label", "pod", "taken-back", "-n", NAMESPACE, f"{keys.SOFT_EVICTION}-")
     done = world.wait_said("taken-back", "completionTime")
     assert done["message"] == "the soft eviction was taken back: left to the next one"
-    world.controller.hand_on("taken-back")
+    world.controller.activate_next_responder("taken-back")
     states = {
         found["name"]: found["state"] for found in world.controller.eviction("taken-back")["status"]["targetResponders"]
     }
-    assert states == {NAME: "Completed", IMPERATIVE["name"]: "Active"}
+    assert states == {RESPONDER_NAME: "Completed", IMPERATIVE["name"]: "Active"}
 
 
 def test_a_pod_that_never_agreed_is_not_asked(world: World) -> None:
     """Whoever may write an Eviction may name us in it; only the pod's own spec counts."""
     pod = world.victim("stranger", annotations={})
     forged = {**pod, "spec": {**pod["spec"], "evictionResponders": [OURS]}}
-    world.controller.ask(forged)
+    world.controller.request_eviction(forged)
     done = world.wait_said("stranger", "completionTime")
     assert done["message"] == "the pod does not name this responder: left to the next one"
     assert keys.SOFT_EVICTION not in world.cluster.pod(NAMESPACE, "stranger")["metadata"].get("labels", {})

@@ -174,7 +174,7 @@ def test_taking_the_label_away_cancels_and_leaves_no_mark(cluster: ClusterHandle
         cluster.wait_phase(namespace, "spared", "checkpointing")
         cluster.kubectl.read("label", "pod", "spared", "-n", namespace, "reprieve.dev/soft-eviction-")
         spared = wait_for("cancelled", lambda: _in_state(cluster, namespace, "spared", "cancelled"))
-        told = wait_for("word of it", lambda: [asked for asked in workload.asked if asked.method == "DELETE"])
+        told = wait_for("word of it", lambda: [asked for asked in workload.requests if asked.method == "DELETE"])
         assert [asked.document["id"] for asked in told] == [workload.eviction_id]
     assert "reprieve.dev/soft-eviction" not in spared["metadata"].get("labels", {})
     assert PREEMPTOR not in spared["metadata"]["annotations"]

@@ -111,9 +111,9 @@ def test_an_api_server_that_goes_away_and_comes_back_delays_but_loses_nothing(
         cluster.wait_phase(namespace, "patient", "checkpointing")
         cluster.kill_component("kube-apiserver")
         try:
-            asked = len(workload.asked)
+            asked = len(workload.requests)
             workload.state = {"state": "saved", "path": "/data/1"}
-            wait_for("a question meanwhile", lambda: len(workload.asked) > asked)
+            wait_for("a question meanwhile", lambda: len(workload.requests) > asked)
         finally:
             cluster.start_component("kube-apiserver")
         ended = wait_for("DELETE", lambda: deleted(cluster, namespace, "patient"), 60)

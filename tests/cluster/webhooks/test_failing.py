@@ -16,7 +16,7 @@ from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_testing.cluster import ClusterHandle
 from reprieve_testing.reviews import RunningServer, running_server
-from reprieve_webhooks.admission.review import GroupVersionKind, Request
+from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 
 pytestmark = pytest.mark.cluster
@@ -117,7 +117,7 @@ async def test_while_the_api_server_is_away_what_was_known_holds_and_what_it_mis
     running = asyncio.create_task(facts.run())
 
     async def enforcement(of: str) -> str:
-        request = Request(uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace=of)
+        request = AdmissionRequest(uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace=of)
         pod = Resource(kind="Pod", metadata=ObjectMeta(name="p"), spec=Spec())
         return (await facts.facts_for(request, pod)).namespace.enforcement
 

@@ -17,7 +17,7 @@ from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
 from reprieve_testing import people
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.hack_cluster import NAMESPACE, OwnCluster, own_cluster
-from reprieve_testing.people import Person, until_answered
+from reprieve_testing.people import ImpersonatedUser, until_answered
 
 pytestmark = pytest.mark.cluster
 
@@ -52,12 +52,12 @@ def ours() -> Iterator[OwnCluster]:
 
 
 @pytest.fixture(scope="module")
-def alice(ours: OwnCluster) -> Person:
+def alice(ours: OwnCluster) -> ImpersonatedUser:
     """A tenant who may do anything in her two namespaces, also on virtual resources there."""
     for namespace in (NAMESPACE, BOUNDED):
         anything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
         ours.kubectl.apply(*people.role("alice", namespace, [anything]))
-    person = Person(ours.kubectl, "alice", NAMESPACE)
+    person = ImpersonatedUser(ours.kubectl, "alice", NAMESPACE)
     wait_for("her Role is in force", lambda: person.run("auth", "can-i", "create", "pods").status == 0)
     return person
 
@@ -66,7 +66,7 @@ def create(ours: OwnCluster, document: Any, *words: str, namespace: str = NAMESP
     return ours.kubectl.run("create", "-n", namespace, "-f", "-", *words, stdin=json.dumps(document))
 
 
-def as_person(person: Person, document: Any, *words: str) -> Done:
+def as_person(person: ImpersonatedUser, document: Any, *words: str) -> Done:
     return person.run("create", "-f", "-", *words, stdin=json.dumps(document))
 
 
@@ -118,14 +118,14 @@ def test_a_quota_that_promises_too_much_is_refused_when_it_is_applied(ours: OwnC
     assert create(ours, a_quota("gpu", "8", "8000m"), "--dry-run=server").status == 0
 
 
-def test_who_lacks_the_right_is_refused_with_pods_and_with_templates(alice: Person) -> None:
+def test_who_lacks_the_right_is_refused_with_pods_and_with_templates(alice: ImpersonatedUser) -> None:
     pod = as_person(alice, a_pod(**NOT_PREEMPTIBLE))
     assert "(Forbidden)" in pod.stderr
     assert f"{LABEL}: Forbidden: {NEEDS}" in pod.stderr
     assert f"spec.template.{LABEL}: Forbidden: {NEEDS}" in as_person(alice, a_job("j", **NOT_PREEMPTIBLE)).stderr
 
 
-def test_a_role_in_her_own_namespace_does_not_grant_it(alice: Person) -> None:
+def test_a_role_in_her_own_namespace_does_not_grant_it(alice: ImpersonatedUser) -> None:
     asked = alice.run("auth", "can-i", "claim", f"{CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev")
     assert asked.stdout.strip() == "yes"
     assert NEEDS in as_person(alice, a_pod(**NOT_PREEMPTIBLE)).stderr
@@ -136,15 +136,15 @@ def test_a_right_that_is_granted_counts_and_the_controller_needs_none(ours: OwnC
         *people.role("bob", NAMESPACE, [people.rule("jobs", "create get", "batch")]),
         people.cluster_binding("bob", "reprieve:claim-non-preemptible"),
     )
-    bob = Person(ours.kubectl, "bob", NAMESPACE)
+    bob = ImpersonatedUser(ours.kubectl, "bob", NAMESPACE)
     until_answered("created", lambda: as_person(bob, a_job("claimed", **NOT_PREEMPTIBLE)))
     selector = ("-n", NAMESPACE, "-l", "batch.kubernetes.io/job-name=claimed")
     (pod,) = wait_for("the Job's pod", lambda: ours.kubectl.get("pods", *selector)["items"])
     assert pod["metadata"]["labels"][keys.PREEMPTIBLE] == "false"
 
 
-def test_a_quota_with_a_min_is_instead_of_the_right(ours: OwnCluster, alice: Person) -> None:
-    there = Person(ours.kubectl, alice.name, BOUNDED)
+def test_a_quota_with_a_min_is_instead_of_the_right(ours: OwnCluster, alice: ImpersonatedUser) -> None:
+    there = ImpersonatedUser(ours.kubectl, alice.name, BOUNDED)
     assert NEEDS in as_person(there, a_pod(**NOT_PREEMPTIBLE)).stderr
     assert create(ours, a_quota(BOUNDED, "4", "8"), namespace=BOUNDED).status == 0
     until_answered("created", lambda: as_person(there, a_pod(**NOT_PREEMPTIBLE), "--dry-run=server"))

@@ -16,16 +16,16 @@ import pytest_asyncio
 from reprieve_certs import issue
 from reprieve_certs.inject import WebhookConfigurations
 from reprieve_certs.issue import ServingNames
-from reprieve_certs.rotator import Conflict, Rotator
+from reprieve_certs.rotator import Rotator, WriteConflict
 from reprieve_certs.serving import ServingContext
-from reprieve_certs.store import KubernetesSecret, MissingSecret
+from reprieve_certs.store import KubernetesSecretStore, MissingSecret
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_runtime.policy_map import PolicyMap
+from reprieve_runtime.policy_map import PolicyConfigMap
 from reprieve_testing.cluster import ClusterHandle
-from reprieve_webhooks.admission.review import GroupVersionKind, Request
+from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 
 pytestmark = pytest.mark.cluster
@@ -57,8 +57,8 @@ class Watched:
         self.refused = 0
         self.facts = ClusterFacts(api, namespace, CONFIG_MAP, lookup_timeout_seconds=5.0, show_policy=self._show)
 
-    def _show(self, policy: PolicyMap) -> None:
-        self.refused += not policy.in_force.is_as_written
+    def _show(self, policy: PolicyConfigMap) -> None:
+        self.refused += not policy.effective.is_config_map_valid
 
     async def is_synced(self) -> bool:
         return self.facts.is_synced
@@ -67,7 +67,9 @@ class Watched:
         return self.refused > 0
 
     async def of(self, resource: Resource, namespace: str) -> Facts:
-        request = Request(uid="1", operation="CREATE", kind=GroupVersionKind(resource.kind), namespace=namespace)
+        request = AdmissionRequest(
+            uid="1", operation="CREATE", kind=GroupVersionKind(resource.kind), namespace=namespace
+        )
         return await self.facts.facts_for(request, resource)
 
 
@@ -192,7 +194,7 @@ async def test_a_replacement_inherits_from_its_own_owner_only(api: Api, cluster:
 
         async def inherited(owner_uid: str) -> Any:
             owner = OwnerReference(kind="Job", name="train", uid=owner_uid, controller=True)
-            return (await watched.of(a_pod(ownerReferences=(owner,)), namespace)).inherited
+            return (await watched.of(a_pod(ownerReferences=(owner,)), namespace)).ledger_entry
 
         found = await until("the ledger is known", partial(inherited, uid))
         assert found.preempted_count == 2
@@ -224,7 +226,7 @@ async def configurations(cluster: ClusterHandle, namespace: str) -> AsyncIterato
 
 def a_rotator(api: Api, namespace: str, serving: ServingContext) -> Rotator:
     return Rotator(
-        KubernetesSecret(api, namespace, "certs"),
+        KubernetesSecretStore(api, namespace, "certs"),
         WebhookConfigurations(api, namespace),
         serving,
         NAMES,
@@ -271,12 +273,12 @@ async def test_nothing_is_written_where_nothing_differs(api: Api, cluster: Clust
 
 async def test_the_loser_of_a_race_is_told(api: Api, cluster: ClusterHandle, namespace: str) -> None:
     await apply(cluster, a_document("Secret", "certs", metadata={"namespace": namespace}))
-    store = KubernetesSecret(api, namespace, "certs")
+    store = KubernetesSecretStore(api, namespace, "certs")
     stored = await store.read()
     pem = issue.issue_ca(datetime.now(UTC)).certificate_pem
     written = await store.write({"ca.crt": pem, "next-ca.crt": pem}, stored.version)
 
-    with pytest.raises(Conflict):
+    with pytest.raises(WriteConflict):
         await store.write({"ca.crt": b"late"}, stored.version)
     assert (await store.read()).data == {"ca.crt": pem, "next-ca.crt": pem}
     assert (await store.write({"ca.crt": pem}, written.version)).data == {"ca.crt": pem}
@@ -284,4 +286,4 @@ async def test_the_loser_of_a_race_is_told(api: Api, cluster: ClusterHandle, nam
 
 async def test_a_secret_that_is_not_there_says_what_to_do(api: Api, namespace: str) -> None:
     with pytest.raises(MissingSecret, match=f"apply the manifests: there is no Secret {namespace}/certs"):
-        await KubernetesSecret(api, namespace, "certs").read()
+        await KubernetesSecretStore(api, namespace, "certs").read()

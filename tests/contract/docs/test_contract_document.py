@@ -12,8 +12,8 @@ from reprieve_agent import mailbox
 from reprieve_policy import keys
 from reprieve_policy.admission import sidecar
 from reprieve_policy.checkpointing import agent, checkpoint_plan, contract
-from reprieve_policy.checkpointing.checkpoint_plan import Plan
-from reprieve_policy.checkpointing.contract import Answer, AnswerState, Request
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_policy.verdict import Violation
@@ -37,7 +37,7 @@ def test_the_version_is_the_codes() -> None:
 
 
 def test_the_request_is_as_shown_and_every_field_is_explained() -> None:
-    request = Request(
+    request = CheckpointRequest(
         eviction_id="8d3ea5e0-1795262400",
         attempt=1,
         deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
@@ -52,9 +52,9 @@ def test_the_request_is_as_shown_and_every_field_is_explained() -> None:
 
 def test_the_answer_is_read_as_shown() -> None:
     answer = contract.parse_answer(json.dumps(ANSWER), "answer")
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, CheckpointAnswer)
     assert (answer.state, answer.step, answer.path) == (AnswerState.SAVED, 1200, "/checkpoints/1200")
-    assert answer.is_about(REQUEST["id"])
+    assert answer.may_belong_to(REQUEST["id"])
 
 
 def test_every_state_and_every_field_of_an_answer_is_explained() -> None:
@@ -84,7 +84,7 @@ def hint_in(folder: Path) -> checkpoint_plan.Hint:
     (job,) = [msgspec.convert(found, Resource) for found in documents if found["kind"] == "Job"]
     (view,) = pod_views(job)
     plan = checkpoint_plan.parse(view.annotations, PolicySettings())
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CheckpointPlan)
     return plan.hint
 
 

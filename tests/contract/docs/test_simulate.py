@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reprieve_policy.preemption.selection import OBSTACLES, Obstacle
+from reprieve_policy.preemption.selection import STATUS_MESSAGES, DryRunStatus
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "simulate.md"
@@ -39,7 +39,7 @@ def test_each_command_prints_what_the_page_says(command: str, output: str) -> No
 
 
 def test_every_obstacle_has_words() -> None:
-    assert OBSTACLES.keys() == set(Obstacle)
+    assert STATUS_MESSAGES.keys() == set(DryRunStatus)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from reprieve_certs import issue
 from reprieve_certs.issue import ServingNames
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
-from reprieve_policy.checkpointing.contract import Answer, AnswerState, Request
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.manifests import EXAMPLES
 
@@ -61,14 +61,14 @@ class ApiServer:
         self._thread.join()
 
     @property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[CheckpointAnswer]:
         """What the operator would read on the pod, one after the other."""
         read = [
             contract.parse_answer(body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER], "answer")
             for *_, body in self.patches
         ]
-        assert all(isinstance(answer, Answer) for answer in read)
-        return [answer for answer in read if isinstance(answer, Answer)]
+        assert all(isinstance(answer, CheckpointAnswer) for answer in read)
+        return [answer for answer in read if isinstance(answer, CheckpointAnswer)]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -138,7 +138,7 @@ def training(folder: Path, port: int, request: str = "", **environment: str) -> 
 def a_request(eviction_id: str, attempt: int = 1) -> str:
     deadline = datetime(2026, 11, 21, 12, tzinfo=UTC)
     return contract.render_request(
-        Request(
+        CheckpointRequest(
             eviction_id=eviction_id, attempt=attempt, deadline=deadline, reason="", preemption_class=3, may_extend=True
         )
     )

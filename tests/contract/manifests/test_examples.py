@@ -5,7 +5,7 @@ import pytest
 
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.checkpointing import agent, checkpoint_plan
-from reprieve_policy.checkpointing.checkpoint_plan import HttpHint, Plan
+from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan, HttpHint
 from reprieve_policy.config import namespace
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
@@ -47,8 +47,8 @@ def test_what_is_asked_by_the_agent_is_admitted_without_a_warning_and_would_get_
     verdict = decide_admission(job, None, Facts())
     assert (verdict.message, verdict.warnings) == ("[]", ())
     (view,) = pod_views(job)
-    assert agent.is_wanted(view)
-    assert isinstance(agent.find_place(view), agent.Place)
+    assert agent.wants_agent(view)
+    assert isinstance(agent.find_placement(view), agent.AgentPlacement)
 
 
 @pytest.mark.parametrize("name", ["annotation", "grpc"])
@@ -57,7 +57,7 @@ def test_what_is_asked_without_the_agent_is_admitted_without_a_warning_and_would
     verdict = decide_admission(job, None, Facts())
     assert (verdict.message, verdict.warnings) == ("[]", ())
     (view,) = pod_views(job)
-    assert not agent.is_wanted(view)
+    assert not agent.wants_agent(view)
 
 
 def test_three_mistakes_are_three_violations() -> None:
@@ -83,7 +83,7 @@ def test_the_training_job_is_admitted_and_asked_where_it_listens() -> None:
     assert verdict.warnings == ()
     (view,) = pod_views(job)
     plan = checkpoint_plan.parse(view.annotations, PolicySettings())
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CheckpointPlan)
     (port,) = document["spec"]["template"]["spec"]["containers"][0]["ports"]
     assert plan.hint == HttpHint(port["containerPort"], "/checkpoint")
-    assert plan.waits
+    assert plan.gives_notice

@@ -16,7 +16,7 @@ from reprieve_policy.kube import owners as owners_table
 from reprieve_policy.kube.kinds import TEMPLATE_KINDS
 from reprieve_policy.lifecycle import mark, transitions
 from reprieve_policy.preemption import guard
-from reprieve_policy.preemption.guard import Door
+from reprieve_policy.preemption.guard import RequestKind
 from reprieve_testing import manifests
 from reprieve_testing.builders import NOW, a_pod
 
@@ -95,7 +95,7 @@ def test_an_eviction_is_over_in_the_guard_where_it_is_over_in_the_policy() -> No
 def test_a_mark_in_the_guard_is_a_mark_in_the_policy() -> None:
     expression = expression_of("reprieve-soft-evictions", "marksSet")
     assert f"in ['{mark.REQUESTED}', '{mark.EVICT}', '{mark.MARKED}']" in expression
-    assert set(mark.ASKING) == {mark.REQUESTED, mark.EVICT}
+    assert set(mark.REQUESTING_VALUES) == {mark.REQUESTED, mark.EVICT}
     assert all(value in ("", "false") for value in mark._NOT_A_MARK)
     assert expression.count("['', 'false']") == 2
 
@@ -142,7 +142,7 @@ def test_the_whole_policy_of_a_namespace_is_guarded() -> None:
 def test_ledgers_are_guarded_on_every_kind_that_has_one() -> None:
     rules = spec_of("reprieve-ledgers")["matchConstraints"]["resourceRules"]
     guarded = {(group, name) for rule in rules for group in rule["apiGroups"] for name in rule["resources"]}
-    owners = {(row.group, row.resource) for row in owners_table.OWNERS.values()}
+    owners = {(row.group, row.resource) for row in owners_table.LEDGER_KINDS.values()}
     assert guarded == owners | {(group, f"{resource}/status") for group, resource in owners}
     condition, exception = spec_of("reprieve-ledgers")["matchConditions"]
     assert set(manifests.keys_in(condition["expression"])) == {keys.LEDGER, keys.SUSPENDED}
@@ -194,5 +194,5 @@ def test_whom_the_webhooks_rights_are_narrowed_for_is_whom_they_run_as() -> None
 
 def test_what_the_webhooks_may_write_is_the_mark() -> None:
     (validation,) = spec_of("reprieve-marks")["validations"]
-    written = {change.key for door in Door for change in guard.changes_for(door, "uid", NOW)}
+    written = {change.key for door in RequestKind for change in guard.mark_changes(door, "uid", NOW)}
     assert set(manifests.keys_in(validation["expression"])) == written

@@ -16,7 +16,7 @@ from random import SystemRandom
 import pytest
 
 from reprieve_policy.checkpointing import contract
-from reprieve_policy.checkpointing.contract import Answer, AnswerState, Request
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_policy.verdict import Violation
 from reprieve_testing.manifests import EXAMPLES
 
@@ -39,7 +39,7 @@ class Program:
             text=True,
         )
 
-    def call(self, request: Request | None = None) -> Answer:
+    def call(self, request: CheckpointRequest | None = None) -> CheckpointAnswer:
         """POST a request, or GET the progress; return what the operator would read."""
         body = contract.render_request(request).encode() if request else None
         with urllib.request.urlopen(f"http://{self.address}:8080/checkpoint", body, timeout=5) as response:
@@ -84,8 +84,8 @@ def answers(program: Program) -> bool:
         return False
 
 
-def a_request(eviction_id: str = "uid-1", attempt: int = 1) -> Request:
-    return Request(
+def a_request(eviction_id: str = "uid-1", attempt: int = 1) -> CheckpointRequest:
+    return CheckpointRequest(
         eviction_id=eviction_id,
         attempt=attempt,
         deadline=datetime(2026, 11, 21, 12, tzinfo=UTC),
@@ -95,7 +95,7 @@ def a_request(eviction_id: str = "uid-1", attempt: int = 1) -> Request:
     )
 
 
-def wait_until_saved(program: Program, eviction_id: str) -> Answer:
+def wait_until_saved(program: Program, eviction_id: str) -> CheckpointAnswer:
     wait_for(lambda: program.call().state is AnswerState.SAVED)
     answer = program.call()
     assert answer.eviction_id == eviction_id
@@ -103,7 +103,7 @@ def wait_until_saved(program: Program, eviction_id: str) -> Answer:
 
 
 def test_before_a_request_it_knows_of_none(program: Program) -> None:
-    assert program.call() == Answer(state=AnswerState.IDLE)
+    assert program.call() == CheckpointAnswer(state=AnswerState.IDLE)
 
 
 def test_a_request_is_accepted_at_once_and_saved_in_the_end(program: Program) -> None:

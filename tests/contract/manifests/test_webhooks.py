@@ -21,7 +21,7 @@ from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_testing import manifests
 from reprieve_webhooks.guard.handler import Guard
 from reprieve_webhooks.guard.secret_path import PATH
-from reprieve_webhooks.metrics import Metrics
+from reprieve_webhooks.metrics import WebhookMetrics
 from reprieve_webhooks.server import Webhooks
 from reprieve_webhooks.settings import Settings
 
@@ -45,7 +45,7 @@ ON_PODS = {
     *checkpoint_plan.KEYS,
     keys.AGENT,
     *TOLERATIONS,
-    *({place.key for place in dialects.PLACES if place.holder != "spec"} - {keys.JOB}),
+    *({place.key for place in dialects.GANG_FIELDS if place.holder != "spec"} - {keys.JOB}),
     keys.KOORDINATOR_MODE,
 }
 """What the rules on pods read of them; a Job's name alone says nothing: its pods are all of one template."""
@@ -54,7 +54,7 @@ ON_PODS = {
 def routes() -> set[tuple[str, str]]:
     server = Webhooks(
         sentinel.facts,
-        Metrics(),
+        WebhookMetrics(),
         sentinel.readiness,
         max_review_bytes=1,
         read_timeout_seconds=1.0,

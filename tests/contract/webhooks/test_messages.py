@@ -21,18 +21,18 @@ from reprieve_policy.kube.kinds import CUSTOM
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
-    Named,
+    NameOnly,
     ObjectMeta,
     PodTemplate,
-    Requirements,
     Resource,
+    ResourceRequirements,
     Spec,
     TemplatedResource,
     VolumeMount,
 )
 from reprieve_policy.kube.parts import EmptyDir, SecurityContext, Volume
 from reprieve_policy.kube.quota import Quotas
-from reprieve_policy.traits import Traits
+from reprieve_policy.traits import GangTraits
 from reprieve_policy.verdict import Verdict
 from reprieve_testing import builders
 from reprieve_testing.builders import a_policy_map
@@ -91,7 +91,7 @@ def a_namespace(labels: dict[str, str] | None = None, **annotations: str) -> Res
 
 def a_job(gpus: str, preemptible: str) -> Resource:
     labels = {keys.QUOTA_NAME: "gpu", keys.PREEMPTIBLE: preemptible}
-    container = Container(resources=Requirements(requests={"nvidia.com/gpu": gpus}))
+    container = Container(resources=ResourceRequirements(requests={"nvidia.com/gpu": gpus}))
     template = PodTemplate(metadata=ObjectMeta(labels=labels), spec=Spec(containers=(container,)))
     return Resource(kind="Job", metadata=ObjectMeta(name="j"), spec=Spec(template=template))
 
@@ -144,7 +144,7 @@ LISTED = namespace.read_leniently({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-6,8"}
 SENSITIVE = namespace.read_leniently({}, {keys.WORKLOAD_TYPE: "sensitive"})
 IN_A_GANG = replace(
     FACTS,
-    gang=Traits(
+    gang_traits=GangTraits(
         preemptible=True,
         can_preempt=True,
         preemption_class=4,
@@ -156,7 +156,7 @@ IN_A_GANG = replace(
 )
 UNREACHABLE_IS_REFUSED = Facts(settings=PolicySettings(unreachable_min_available=policy_settings.REFUSE))
 
-LACKING = Facts(lacking=frozenset({CLAIM_NON_PREEMPTIBLE}))
+LACKING = Facts(missing_permissions=frozenset({CLAIM_NON_PREEMPTIBLE}))
 FULL = Facts(
     quotas=Quotas(
         [
@@ -190,7 +190,8 @@ CASES = {
     "class 10 where the list lacks it": Case(in_class("10"), facts=Facts(namespace=LISTED)),
     "class 10, offline": Case(in_class("10"), facts=Facts(is_offline=True)),
     "class 10 in a template that the guard does not find": Case(
-        builders.a_pod().in_class(10).with_hint().in_listed_kind(), facts=Facts(lacking=frozenset({CLAIM_SENSITIVE}))
+        builders.a_pod().in_class(10).with_hint().in_listed_kind(),
+        facts=Facts(missing_permissions=frozenset({CLAIM_SENSITIVE})),
     ),
     "another class than 10 where workloads are sensitive": Case(in_class("3"), facts=Facts(namespace=SENSITIVE)),
     "a class raised": Case(in_class("5"), in_class("2")),
@@ -226,7 +227,7 @@ CASES = {
     "an agent that is neither wanted nor not": Case(a_pod(agent="yes")),
     "an agent without a hint that it carries": Case(a_pod(agent="enabled")),
     "an agent on the node's network, of a system other than Linux": Case(
-        with_agent("file:///run/app/x", hostNetwork=True, os=Named(name="windows"))
+        with_agent("file:///run/app/x", hostNetwork=True, os=NameOnly(name="windows"))
     ),
     "an agent whose port and volume are taken": Case(
         with_agent("file:///run/app/x", port=10473, volumes=(Volume(name="reprieve-agent", emptyDir=EmptyDir()),))
@@ -337,15 +338,20 @@ CASES = {
             koordinator_min_available="2",
             koordinator_total="2",
         ),
-        facts=replace(IN_A_GANG, gang=IN_A_GANG.gang and IN_A_GANG.gang._replace(priority=0, min_available=None)),
+        facts=replace(
+            IN_A_GANG,
+            gang_traits=IN_A_GANG.gang_traits and IN_A_GANG.gang_traits._replace(priority=0, min_available=None),
+        ),
     ),
     "another defence than the rest of the gang": Case(
         a_pod(koordinator_gang="a", preemption_priority_class="plain"),
-        facts=replace(IN_A_GANG, gang=IN_A_GANG.gang and IN_A_GANG.gang._replace(preemption_priority=900)),
+        facts=replace(
+            IN_A_GANG, gang_traits=IN_A_GANG.gang_traits and IN_A_GANG.gang_traits._replace(preemption_priority=900)
+        ),
     ),
     "no minimum where the rest of the gang has one": Case(
         a_pod(koordinator_gang="a"),
-        facts=replace(IN_A_GANG, gang=IN_A_GANG.gang and IN_A_GANG.gang._replace(min_available=2)),
+        facts=replace(IN_A_GANG, gang_traits=IN_A_GANG.gang_traits and IN_A_GANG.gang_traits._replace(min_available=2)),
     ),
     "three mistakes": Case(a_pod({keys.PREEMPTION_CLASS: "11", keys.PREEMPTIBLE: "x"}, checkpoint_timeout="soon")),
 }
@@ -420,9 +426,9 @@ def _lines() -> list[str]:
 
 
 def _rules_told(case: Case) -> set[str]:
-    assert not _verdict(case).is_silent
+    assert not _verdict(case).is_empty
     rules = (rule for rule in RULES if case.new.kind in rule.kinds)
-    return {rule.id for rule in rules if not rule.check(case.new, case.old, case.facts).is_silent}
+    return {rule.id for rule in rules if not rule.check(case.new, case.old, case.facts).is_empty}
 
 
 def _verdict(case: Case) -> Verdict:

@@ -17,8 +17,8 @@ import pytest
 from reprieve_policy.facts import Facts
 from reprieve_testing.reviews import FixedFacts, patch_of
 from reprieve_webhooks.admission import handlers, review
-from reprieve_webhooks.admission.handlers import Answer
-from reprieve_webhooks.admission.review import Malformed, Request
+from reprieve_webhooks.admission.handlers import AdmissionResponse
+from reprieve_webhooks.admission.review import AdmissionRequest, Malformed
 
 FOLDER = Path(__file__).parents[1] / "reviews" / "recorded"
 CLASS = "metadata.labels[reprieve.dev/preemption-class]"
@@ -196,16 +196,16 @@ def load(recording: str) -> dict[str, Any]:
     return document
 
 
-def parsed(sent: dict[str, Any]) -> Request:
+def parsed(sent: dict[str, Any]) -> AdmissionRequest:
     request = review.parse(json.dumps(sent).encode())
-    assert isinstance(request, Request)
+    assert isinstance(request, AdmissionRequest)
     return request
 
 
 async def answer(webhook: str, sent: dict[str, Any]) -> dict[str, Any]:
     handle = {"mutate": handlers.mutate, "validate": handlers.validate}[webhook]
     said = await handle(parsed(sent), FixedFacts(Facts()))
-    assert isinstance(said, Answer)
+    assert isinstance(said, AdmissionResponse)
     response: dict[str, Any] = json.loads(said.body)["response"]
     assert response["uid"] == sent["request"]["uid"]
     return response

@@ -14,8 +14,8 @@ import pytest
 from reprieve_policy.facts import Facts
 from reprieve_testing.reviews import FixedFacts, patch_of
 from reprieve_webhooks.admission import handlers, review
-from reprieve_webhooks.admission.handlers import Answer
-from reprieve_webhooks.admission.review import Request
+from reprieve_webhooks.admission.handlers import AdmissionResponse
+from reprieve_webhooks.admission.review import AdmissionRequest
 
 RECORDED = {path.stem: path.read_bytes() for path in sorted((Path(__file__).parents[1] / "reviews").glob("*.json"))}
 HANDLERS = {"mutate": handlers.mutate, "validate": handlers.validate}
@@ -48,9 +48,9 @@ def test_every_kind_with_rules_at_creation_and_update_was_recorded():
 
 async def _answer(webhook: str, sent: dict[str, Any]) -> dict[str, Any]:
     request = review.parse(json.dumps(sent).encode())
-    assert isinstance(request, Request)
+    assert isinstance(request, AdmissionRequest)
     answer = await HANDLERS[webhook](request, FixedFacts(Facts()))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, AdmissionResponse)
     response: dict[str, Any] = json.loads(answer.body)["response"]
     patch = patch_of(response)
     return response | ({"patch": patch} if patch else {})

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from reprieve_agent import server
-from reprieve_agent.exchange import Request, Response
+from reprieve_agent.exchange import HttpRequest, HttpResponse
 from reprieve_testing.agent import Client, serving, until_closed
 
 IDLE = {"state": "idle"}
 
 
-def answer(request: Request) -> Response:
+def answer(request: HttpRequest) -> HttpResponse:
     if request.body == b'"fail"':
         raise OSError(28, "No space left on device")
-    return Response.json(IDLE)
+    return HttpResponse.json(IDLE)
 
 
 def sends(channel: socket.socket) -> bool:
@@ -83,7 +83,7 @@ def test_a_volume_that_is_full_is_said_and_survived(client: Client) -> None:
 
 def test_ipv6_is_listened_on_too() -> None:
     try:
-        started = server.Server("::1", 0, answer)
+        started = server.AgentServer("::1", 0, answer)
     except OSError:
         pytest.skip("this machine has no IPv6 loopback")
     started.close()

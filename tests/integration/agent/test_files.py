@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from reprieve_agent import mailbox
-from reprieve_agent.desk import Desk
-from reprieve_agent.exchange import Request
-from reprieve_agent.mailbox import Mailbox
+from reprieve_agent.desk import CheckpointHandler
+from reprieve_agent.exchange import HttpRequest
+from reprieve_agent.mailbox import RequestFiles
 from reprieve_policy.checkpointing import contract
 
 ASKED = {"version": 1, "id": "uid-1", "attempt": 1, "deadline": "2026-11-21T12:10:00Z", "mayExtend": True}
@@ -27,25 +27,25 @@ def box(tmp_path: Path) -> Path:
     return folder
 
 
-def a_desk(box: Path) -> Desk:
-    return Desk(Mailbox(str(box / "request")), None, lambda *_, **__: None)
+def a_desk(box: Path) -> CheckpointHandler:
+    return CheckpointHandler(RequestFiles(str(box / "request")), None, lambda *_, **__: None)
 
 
-def post(desk: Desk, document: Any) -> tuple[int, Any]:
+def post(desk: CheckpointHandler, document: Any) -> tuple[int, Any]:
     return send(desk, "POST", document)
 
 
-def send(desk: Desk, method: str, document: Any) -> tuple[int, Any]:
-    response = desk.handle(Request(method, json.dumps(document).encode()))
+def send(desk: CheckpointHandler, method: str, document: Any) -> tuple[int, Any]:
+    response = desk.handle(HttpRequest(method, json.dumps(document).encode()))
     return response.status.value, json.loads(response.body)
 
 
-def get(desk: Desk) -> Any:
+def get(desk: CheckpointHandler) -> Any:
     return json.loads(raw(desk))
 
 
-def raw(desk: Desk) -> bytes:
-    response = desk.handle(Request("GET", b""))
+def raw(desk: CheckpointHandler) -> bytes:
+    response = desk.handle(HttpRequest("GET", b""))
     assert response.status == 200
     return response.body
 
@@ -107,9 +107,9 @@ def test_whoever_asks_about_a_request_that_never_came_is_not_given_the_answer_to
     post(desk, ASKED)
     (box / "request.answer").write_text('{"state":"saved","step":100}')
     found = contract.parse_answer(raw(desk), "answer")
-    assert isinstance(found, contract.Answer)
-    assert found.is_about("uid-1")
-    assert not found.is_about("uid-2")
+    assert isinstance(found, contract.CheckpointAnswer)
+    assert found.may_belong_to("uid-1")
+    assert not found.may_belong_to("uid-2")
 
 
 def test_the_same_attempt_again_is_written_once(box: Path) -> None:
@@ -180,7 +180,7 @@ NO_REQUESTS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("body", NO_REQUESTS.values(), ids=NO_REQUESTS)
 def test_what_is_no_request_is_refused_and_written_nowhere(box: Path, body: bytes) -> None:
-    assert a_desk(box).handle(Request("POST", body)).status == 400
+    assert a_desk(box).handle(HttpRequest("POST", body)).status == 400
     assert not list(box.iterdir())
 
 

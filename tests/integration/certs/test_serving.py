@@ -151,7 +151,7 @@ class TestFiles:
         files.load()
 
         assert serving._current is not first
-        assert (files.is_established, self.failures) == (True, 0)
+        assert (files.is_ready, self.failures) == (True, 0)
 
     def test_half_written_serve_the_last_good_pair_and_are_counted_once(self, tmp_path: Path):
         serving = ServingContext()
@@ -174,4 +174,4 @@ class TestFiles:
         files = CertificateFiles(tmp_path / "none", ServingContext(), count_failure=self.count)
         files.load()
 
-        assert (files.is_established, self.failures) == (False, 1)
+        assert (files.is_ready, self.failures) == (False, 1)

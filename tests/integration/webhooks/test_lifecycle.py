@@ -5,16 +5,16 @@ import asyncio
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_testing.reviews import a_pod, a_review, running_server
-from reprieve_webhooks.admission.review import Request
+from reprieve_webhooks.admission.review import AdmissionRequest
 
 
 async def test_readiness_names_what_is_missing_while_the_process_is_healthy():
     async with running_server() as server:
-        server.readiness.waits_for = ("certificates", "namespaces")
+        server.readiness.not_ready = ("certificates", "namespaces")
 
         assert await server.get("/readyz") == (503, "not ready: certificates, namespaces\n")
         assert await server.get("/healthz") == (200, "ok\n")
-        server.readiness.waits_for = ()
+        server.readiness.not_ready = ()
         assert await server.get("/readyz") == (200, "ok\n")
 
 
@@ -32,7 +32,7 @@ async def test_a_review_under_way_is_answered_before_the_port_closes():
         arrived, go_on = asyncio.Event(), asyncio.Event()
         facts_for = server.source.facts_for
 
-        async def slowly(request: Request, resource: Resource) -> Facts:
+        async def slowly(request: AdmissionRequest, resource: Resource) -> Facts:
             arrived.set()
             await go_on.wait()
             return await facts_for(request, resource)

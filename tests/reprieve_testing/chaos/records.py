@@ -64,7 +64,7 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class WorkloadAnswer:
     """An answer that the workload gave."""
 
     uid: str

@@ -24,7 +24,7 @@ BY_A_BUDGET = {"example.com/held": "by-a-budget"}
 """Labels of pods that `Stage.hold` keeps from being evicted."""
 
 
-class Stage:
+class ChaosNamespace:
     """One namespace of one cluster."""
 
     def __init__(self, api: Api, namespace: str, nodes: int) -> None:
@@ -106,12 +106,12 @@ class Stage:
     async def delete(self, name: str) -> None:
         await self._gone_is_fine(self._api.delete(self._path("pods", name), {"gracePeriodSeconds": 1}))
 
-    async def vanish(self, name: str) -> None:
+    async def force_delete(self, name: str) -> None:
         """Have the object gone at once, whoever holds it, as an administrator does who will not wait."""
         await self.patch(name, {"metadata": {"finalizers": None}})
         await self._gone_is_fine(self._api.delete(self._path("pods", name), {"gracePeriodSeconds": 0}))
 
-    async def end(self, name: str) -> None:
+    async def finish_containers(self, name: str) -> None:
         """Let the pod's containers have ended, as a kubelet says it."""
         ended = {"exitCode": 0, "reason": "Completed", "startedAt": None, "finishedAt": None}
         container = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}

@@ -83,7 +83,7 @@ BEHAVIOURS: Mapping[str, Callable[[asyncio.StreamReader, asyncio.StreamWriter], 
 REDIRECTS = "redirects"
 
 
-class Villains:
+class HostileWorkloads:
     """One server for all; `reached` counts who followed where it was led."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Villains:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._begin, "0.0.0.0", 0)
+        self._server = await asyncio.start_server(self._start_answer, "0.0.0.0", 0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -110,7 +110,7 @@ class Villains:
     def _port(self) -> int:
         return int(self._server.sockets[0].getsockname()[1])
 
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _start_answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._answer(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -37,7 +37,7 @@ _CALLS = re.compile(r'reprieve_extender_calls_total\{outcome="([^"]*)"\} (\S+)')
 
 
 @dataclass(frozen=True)
-class Extender:
+class RunningExtender:
     """One that runs."""
 
     configuration: Json
@@ -50,7 +50,7 @@ class Extender:
         found = (_CALLS.fullmatch(line) for line in lines)
         return +Counter({match[1]: int(float(match[2])) for match in found if match})
 
-    def answers(self, preemptor_uid: str) -> bool:
+    def is_ready_for(self, preemptor_uid: str) -> bool:
         """Say whether it knows enough to answer a scheduler: it has seen all, and judged it by all that it has seen."""
         (extender,) = self.configuration["extenders"]
         url = f"{extender['urlPrefix']}/{extender['preemptVerb']}"
@@ -67,7 +67,7 @@ class Extender:
 
 
 @contextmanager
-def running(handle: ClusterHandle) -> Iterator[Extender]:
+def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
     """Run the webhooks with the extender for the block; it begins once they have seen the whole cluster."""
     port, certificates = handle.cluster.port("webhooks"), handle.cluster.home / "extender"
     stanza = yaml.safe_load(STANZA.read_text())
@@ -89,11 +89,11 @@ def running(handle: ClusterHandle) -> Iterator[Extender]:
     programs.start(WEBHOOKS)
     try:
         programs.wait_until_ready(WEBHOOKS)
-        made = Extender(stanza, programs)
+        made = RunningExtender(stanza, programs)
         pending = handle.kubectl.get("pods", "--all-namespaces", "-l", PREEMPTOR, "--field-selector=spec.nodeName=")
         uid = pending["items"][0]["metadata"]["uid"]
         # Asked before, it would leave the first scenes to the scheduler, as it does where it has just been started.
-        wait_for("the extender has seen all", lambda: made.answers(uid), _SECONDS)
+        wait_for("the extender has seen all", lambda: made.is_ready_for(uid), _SECONDS)
         yield made
     finally:
         programs.stop(WEBHOOKS)

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .scene import MINIMUM, SECONDS, Node, Outcome, Pod, PriorityClass, Scene
+from .scene import MINIMUM, SECONDS, Scenario, ScenarioNode, ScenarioOutcome, ScenarioPod, ScenarioPriorityClass
 
 _MINUTE = 60
 
 
-def _low(seconds: int) -> PriorityClass:
-    return PriorityClass(value=8000, annotations={MINIMUM: "10000", SECONDS: str(seconds)})
+def _low(seconds: int) -> ScenarioPriorityClass:
+    return ScenarioPriorityClass(value=8000, annotations={MINIMUM: "10000", SECONDS: str(seconds)})
 
 
-SYSTEM_CRITICAL = PriorityClass(value=10_000)
-HIGH = PriorityClass(value=9000)
-LOW = PriorityClass(value=8000)
+SYSTEM_CRITICAL = ScenarioPriorityClass(value=10_000)
+HIGH = ScenarioPriorityClass(value=9000)
+LOW = ScenarioPriorityClass(value=8000)
 LOW_NON_PREEMPTED = _low(-1)
 LOW_10_MIN, LOW_30_MIN = _low(10 * _MINUTE), _low(30 * _MINUTE)
 
@@ -24,26 +24,28 @@ class UseCase:
     """A scene and what document 002 says of it."""
 
     sentence: str
-    scene: Scene
-    outcome: Outcome
+    scene: Scenario
+    outcome: ScenarioOutcome
 
 
 def use_cases() -> Iterator[UseCase]:
     """Yield them in the document's order."""
     for number, (sentence, preemptor, pods, victims) in enumerate(_SAID):
-        node = Node(name="n0", cpu=sum(pod.cpu for pod in pods), pods=pods)
-        scene = Scene(
-            name=f"published-{number}", preemptor=Pod(name="preemptor", priority_class=preemptor), nodes=(node,)
+        node = ScenarioNode(name="n0", cpu=sum(pod.cpu for pod in pods), pods=pods)
+        scene = Scenario(
+            name=f"published-{number}", preemptor=ScenarioPod(name="preemptor", priority_class=preemptor), nodes=(node,)
         )
-        outcome = Outcome("n0", frozenset(victims)) if victims else Outcome()
+        outcome = ScenarioOutcome("n0", frozenset(victims)) if victims else ScenarioOutcome()
         yield UseCase(sentence, scene, outcome)
 
 
-def _pod(name: str, priority_class: PriorityClass, minutes: int = 60) -> Pod:
-    return Pod(name=name, priority_class=priority_class, scheduled_ago=minutes * _MINUTE, started_ago=minutes * _MINUTE)
+def _pod(name: str, priority_class: ScenarioPriorityClass, minutes: int = 60) -> ScenarioPod:
+    return ScenarioPod(
+        name=name, priority_class=priority_class, scheduled_ago=minutes * _MINUTE, started_ago=minutes * _MINUTE
+    )
 
 
-_SAID: tuple[tuple[str, PriorityClass, tuple[Pod, ...], tuple[str, ...]], ...] = (
+_SAID: tuple[tuple[str, ScenarioPriorityClass, tuple[ScenarioPod, ...], tuple[str, ...]], ...] = (
     ("high can't preempt low-non-preempted", HIGH, (_pod("a", LOW_NON_PREEMPTED, 10_000),), ()),
     ("system-critical can preempt low-non-preempted", SYSTEM_CRITICAL, (_pod("a", LOW_NON_PREEMPTED),), ("a",)),
     ("normal preemption happens on low", HIGH, (_pod("a", LOW),), ("a",)),

@@ -140,7 +140,9 @@ def test_what_a_run_says_to_the_policy_is_what_the_policy_reads() -> None:
 def test_who_takes_no_hints_says_so(checkpoints: Checkpoints | None) -> None:
     template = objects.job(a_job(checkpoints=checkpoints), port=4711)["spec"]["template"]
 
-    assert not checkpoint_plan.read_leniently(template["metadata"]["annotations"], settings.PolicySettings()).waits
+    assert not checkpoint_plan.read_leniently(
+        template["metadata"]["annotations"], settings.PolicySettings()
+    ).gives_notice
 
 
 def test_a_tier_tolerates_as_its_priority_class_says() -> None:

@@ -112,14 +112,14 @@ HIGH = a_priority_class("high").worth(9000).build()
 
 
 def test_a_pod_is_defended_with_what_its_priority_class_names() -> None:
-    assert known.preemption_priority(100, DEFENDED, Facts(priority_classes={"high": HIGH})) == 9000
+    assert known.class_preemption_priority(100, DEFENDED, Facts(priority_classes={"high": HIGH})) == 9000
 
 
 @pytest.mark.parametrize("named", [None, HIGH, DEFENDED])
 def test_a_pod_is_defended_with_its_priority_where_nothing_known_is_named(named: Resource | None) -> None:
-    assert known.preemption_priority(100, named, Facts()) == 100
+    assert known.class_preemption_priority(100, named, Facts()) == 100
 
 
 def test_a_defence_without_a_value_is_none() -> None:
     valueless = Resource(kind="PriorityClass")
-    assert known.preemption_priority(100, DEFENDED, Facts(priority_classes={"high": valueless})) == 100
+    assert known.class_preemption_priority(100, DEFENDED, Facts(priority_classes={"high": valueless})) == 100

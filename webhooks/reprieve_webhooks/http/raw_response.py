@@ -15,7 +15,7 @@ _HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: {date}\r\n{c
 _CLOSE = "Connection: close\r\n"
 
 
-class Reply(web.StreamResponse):
+class RawResponse(web.StreamResponse):
     """A 200 with a JSON body of known length."""
 
     def __init__(self, content: bytes) -> None:

@@ -7,11 +7,11 @@ audit that did not run. Objects are no labels; a namespace is one where asked fo
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from reprieve_cli.output.finding import Finding, Level, Tally
+from reprieve_cli.output.finding import Finding, Level, Summary
 from reprieve_policy.admission.rules import RULES
 from reprieve_policy.config.namespace import ENFORCE
 
-from .report import Report
+from .report import ReportWriter
 
 _VIOLATIONS = "reprieve_audit_violations"
 _OBJECTS = "reprieve_audit_objects"
@@ -19,7 +19,7 @@ _UNREADABLE = "reprieve_audit_unreadable"
 Labels = tuple[tuple[str, str], ...]
 
 
-class Gauges(Report):
+class PrometheusReport(ReportWriter):
     """Counts, and says all of it at the end."""
 
     def __init__(self, *, by_namespace: bool = False) -> None:
@@ -32,7 +32,7 @@ class Gauges(Report):
         self._violations.update(self._labels(each) for each in findings if each.level is Level.VIOLATION)
         return ""
 
-    def judged(self, kind: str, objects: int) -> None:
+    def count_checked(self, kind: str, objects: int) -> None:
         """Count the objects, and name the rules that they were judged by."""
         self._objects[(("kind", kind),)] += objects
         if not self.by_namespace:
@@ -40,13 +40,13 @@ class Gauges(Report):
                 if kind in rule.kinds:
                     self._violations[("rule", rule.id), ("kind", kind), ("enforcement", ENFORCE)] += 0
 
-    def end(self, tally: Tally) -> str:
+    def end(self, summary: Summary) -> str:
         """Return all samples."""
         return "".join(
             (
                 *_family(_VIOLATIONS, "What rules would refuse if it were created now.", self._violations),
                 *_family(_OBJECTS, "Objects that were judged.", self._objects),
-                *_family(_UNREADABLE, "What could not be read.", {(): tally.unreadable}),
+                *_family(_UNREADABLE, "What could not be read.", {(): summary.unreadable}),
             )
         )
 

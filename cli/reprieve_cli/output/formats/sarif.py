@@ -11,7 +11,7 @@ from importlib.metadata import version
 from inspect import getdoc, getmodule
 from urllib.parse import quote
 
-from reprieve_cli.output.finding import Finding, Level, Tally
+from reprieve_cli.output.finding import Finding, Level, Summary
 from reprieve_policy.admission import manifest_form
 from reprieve_policy.admission.rules import RULES
 
@@ -22,7 +22,7 @@ OTHER = "policy"
 _LEVELS = {Level.VIOLATION: "error", Level.WARNING: "warning", Level.UNREADABLE: "error"}
 
 
-def write(findings: Iterable[Finding], tally: Tally) -> Iterator[str]:
+def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
     """Yield the document."""
     found = list(findings)
     results = [_result(finding) for finding in found if finding.level is not Level.UNREADABLE]
@@ -31,7 +31,7 @@ def write(findings: Iterable[Finding], tally: Tally) -> Iterator[str]:
         "tool": {"driver": _driver()},
         "columnKind": "unicodeCodePoints",
         "invocations": [
-            {"executionSuccessful": not tally.unreadable, "toolExecutionNotifications": notifications},
+            {"executionSuccessful": not summary.unreadable, "toolExecutionNotifications": notifications},
         ],
         "results": results,
     }

@@ -4,17 +4,17 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from reprieve_cli.output.finding import Finding, Level, Tally, printable
+from reprieve_cli.output.finding import Finding, Level, Summary, printable
 
 _COLOURS = {Level.VIOLATION: "red", Level.WARNING: "yellow", Level.UNREADABLE: "magenta"}
 _WORDS = {Level.VIOLATION: "error", Level.WARNING: "warning", Level.UNREADABLE: "unreadable"}
 
 
-def write(findings: Iterable[Finding], tally: Tally) -> Iterator[str]:
+def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
     """Yield a line for each finding, and one for the sum."""
     for finding in findings:
         yield _line(finding)
-    yield f"{tally}\n"
+    yield f"{summary}\n"
 
 
 def _line(finding: Finding) -> str:

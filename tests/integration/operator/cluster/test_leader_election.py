@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import Slots
-from reprieve_operator.cluster.leader_election import Election, NotLeading
-from reprieve_operator.cluster.pods import Pod
-from reprieve_operator.cluster.writes import Effects
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.leader_election import LeaderElection, NotLeading
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
-from reprieve_policy.lifecycle.eviction import Outcome
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.lease import Lease
 from reprieve_testing.builders import an_eviction
@@ -86,7 +86,7 @@ class Replica:
         self.may_end = asyncio.Event()
         self.may_end.set()
         clock = Clock(lambda: datetime.now(UTC), lambda: self.monotonic, lambda: self.wall)
-        self.election = Election(cast("Api", leases), SETTINGS, clock)
+        self.election = LeaderElection(cast("Api", leases), SETTINGS, clock)
         self.task = asyncio.create_task(self.election.run(self._lead))
 
     def advance(self, seconds: float) -> None:
@@ -150,11 +150,11 @@ CLOCKS = {
 @pytest.mark.parametrize(("monotonic", "wall"), CLOCKS.values(), ids=CLOCKS)
 async def test_a_leader_that_wakes_after_its_lease_may_not_act(replica: Replica, monotonic: float, wall: float) -> None:
     await replica.leads()
-    replica.election.check()
+    replica.election.require_leadership()
     replica.monotonic += monotonic
     replica.wall += wall
     with pytest.raises(NotLeading):
-        replica.election.check()
+        replica.election.require_leadership()
 
 
 class _Silent:
@@ -171,11 +171,11 @@ async def test_a_write_under_way_as_the_lease_ends_is_given_up(leases: Leases, r
     async with asyncio.timeout(5):
         await leases.is_waiting.wait()
     replica.advance(SETTINGS.renew_deadline_seconds - 0.05)
-    effects = Effects(cast("Api", _Silent()), Slots(1), replica.election, Metrics(), Clock())
-    state = an_eviction().ended(Outcome.SKIPPED).build()
+    effects = Writes(cast("Api", _Silent()), CallLimiter(1), replica.election, OperatorMetrics(), Clock())
+    state = an_eviction().ended(CheckpointOutcome.SKIPPED).build()
     async with asyncio.timeout(5):
         with pytest.raises(ApiError, match="LeaseOver"):
-            await effects.delete(Pod(), state)
+            await effects.delete_pod(VictimPod(), state)
 
 
 async def test_a_lease_that_is_renewed_too_late_ends_the_term_and_begins_another(

@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import Slots
-from reprieve_operator.cluster.event_recorder import Announcer
-from reprieve_operator.cluster.leader_election import Election, NotLeading
+from reprieve_operator.cluster.call_limiter import CallLimiter
+from reprieve_operator.cluster.event_recorder import EventRecorder
+from reprieve_operator.cluster.leader_election import LeaderElection, NotLeading
 from reprieve_operator.cluster.policy_source import PolicySource
-from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.gangs import gate_controller as gatekeepers
-from reprieve_operator.gangs.gate_controller import Gatekeeper
-from reprieve_operator.metrics import Metrics
+from reprieve_operator.gangs.gate_controller import GateController
+from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_testing.builders import NOW
@@ -78,8 +78,8 @@ class Running:
     time: Time
     said: Said
     leadership: Leadership
-    metrics: Metrics
-    keeper: Gatekeeper
+    metrics: OperatorMetrics
+    keeper: GateController
 
     def show(self, *pods: Any) -> None:
         """Let the watch tell of pods."""
@@ -110,13 +110,13 @@ class Running:
 async def gatekeeper(directory: Path, *pods: Any) -> AsyncIterator[Running]:
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
     async with stub_api(directory, collections={ALL: by_name, TEAM: dict(by_name)}) as (stub, api):
-        time, said, leadership, metrics = Time(), Said(), Leadership(), Metrics()
-        effects = Effects(api, Slots(32), cast("Election", leadership), metrics, time.clock())
-        keeper = Gatekeeper(
+        time, said, leadership, metrics = Time(), Said(), Leadership(), OperatorMetrics()
+        effects = Writes(api, CallLimiter(32), cast("LeaderElection", leadership), metrics, time.clock())
+        keeper = GateController(
             api,
             effects,
             cast("PolicySource", Policy()),
-            cast("Announcer", said),
+            cast("EventRecorder", said),
             metrics,
             time.clock(),
             recount_seconds=RECOUNT_SECONDS,
@@ -185,16 +185,16 @@ async def test_many_incomplete_gangs_of_one_namespace_are_counted_a_few_at_a_tim
 
         async def look() -> float:
             before = running.stub.calls[TEAM]
-            seconds = await Gatekeeper._look(running.keeper)
+            seconds = await GateController._reconcile_all(running.keeper)
             in_one_look.append(running.stub.calls[TEAM] - before)
             return seconds
 
-        monkeypatch.setattr(running.keeper, "_look", look)
+        monkeypatch.setattr(running.keeper, "_reconcile_all", look)
         running.pass_time(1.1, *held)
         await running.until(lambda: running.stub.calls[TEAM] >= len(held))
         await running.has_looked()
 
-        assert max(in_one_look) == gatekeepers.COUNTS_AT_ONCE
+        assert max(in_one_look) == gatekeepers.MAX_COUNTS_PER_NAMESPACE
         assert sum(in_one_look) == len(held)
 
 
@@ -283,6 +283,6 @@ async def test_a_replica_that_does_not_lead_releases_nothing_and_lives(
 
 async def test_what_waits_is_a_metric(tmp_path: Path):
     async with gatekeeper(tmp_path, *members("a", "b")) as running:
-        assert running.keeper.count_held() == 2
+        assert running.keeper.count_gated() == 2
         running.stub.send("DELETED", members("a")[0], ALL)
-        await running.until(lambda: running.keeper.count_held() == 1)
+        await running.until(lambda: running.keeper.count_gated() == 1)

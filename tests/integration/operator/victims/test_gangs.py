@@ -11,14 +11,14 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from reprieve_operator.cluster.event_recorder import Announcer, Regarding
+from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.namespace_policies import NamespacePolicies
-from reprieve_operator.cluster.pods import Versioned, VersionedMeta
+from reprieve_operator.cluster.pods import VersionedMeta, VersionedObject
 from reprieve_operator.cluster.policy_source import PolicySource
-from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.gangs import pod_groups
-from reprieve_operator.gangs.divergence import GangCensus
-from reprieve_operator.gangs.pod_groups import CONDITION, PodGroup
+from reprieve_operator.gangs.divergence import DivergenceMonitor
+from reprieve_operator.gangs.pod_groups import CONDITION, VersionedPodGroup
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_runtime.client.api import ApiError
@@ -37,7 +37,7 @@ class Count:
     """A count, the API server that it reads, and what it said and wrote."""
 
     stub: StubApi
-    census: GangCensus
+    census: DivergenceMonitor
     told: list[Said]
     written: list[Any]
     refusal: list[ApiError]
@@ -46,9 +46,9 @@ class Count:
         """Show the metadata of pods as a sweep does, and return what is said of them."""
         self.stub.collections[PODS] = {str(number): as_json(pod, status) for number, pod in enumerate(pods)}
         for document in self.stub.collections[PODS].values():
-            self.census.see(msgspec.convert({"metadata": document["metadata"]}, Versioned).metadata)
+            self.census.add_pod(msgspec.convert({"metadata": document["metadata"]}, VersionedObject).metadata)
         self.told.clear()
-        await self.census.finish()
+        await self.census.check_changed_namespaces()
         return list(self.told)
 
     @property
@@ -75,13 +75,13 @@ async def counting(directory: Path, *groups: Any, policy: NamespacePolicy | None
         told: list[Said] = []
         effects = _Effects([])
 
-        def announce(about: Regarding, reason: str, note: str) -> None:
+        def announce(about: ObjectReference, reason: str, note: str) -> None:
             told.append((about.name, reason, note))
 
-        census = GangCensus(
+        census = DivergenceMonitor(
             api,
-            cast("Effects", effects),
-            cast("Announcer", SimpleNamespace(announce=announce)),
+            cast("Writes", effects),
+            cast("EventRecorder", SimpleNamespace(announce=announce)),
             cast("PolicySource", SimpleNamespace(current=PolicySettings())),
             cast("NamespacePolicies", SimpleNamespace(of=lambda _: policy or NamespacePolicy())),
             SimpleNamespace(now=lambda: NOW),  # type: ignore[arg-type]  # the part of a clock that is asked
@@ -148,7 +148,7 @@ async def test_a_namespace_that_is_gone_is_forgotten(tmp_path: Path):
         await count.sweep(member("p1"), member("p2").in_class(5))
         await count.sweep()
         assert count.census.count_diverging() == 0
-        assert len(count.census._read) == 0
+        assert len(count.census._checked_fingerprints) == 0
 
 
 async def test_pods_that_have_ended_or_are_leaving_are_no_part_of_it(tmp_path: Path):
@@ -262,5 +262,5 @@ CONDITIONS: dict[str, tuple[Any, int, Any]] = {
 
 @pytest.mark.parametrize(("before", "misfits", "after"), CONDITIONS.values(), ids=CONDITIONS)
 def test_conditions(before: Any, misfits: int, after: Any) -> None:
-    group = msgspec.convert(a_group(conditions=before), PodGroup)
-    assert pod_groups._conditions(group, misfits, NOW_TEXT) == after
+    group = msgspec.convert(a_group(conditions=before), VersionedPodGroup)
+    assert pod_groups._desired_conditions(group, misfits, NOW_TEXT) == after

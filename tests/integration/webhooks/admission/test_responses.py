@@ -17,7 +17,7 @@ from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.lifecycle.eviction import Checkpoint
-from reprieve_policy.lifecycle.ledger import Entry
+from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.reviews import Document, FixedFacts, RunningServer, a_pod, a_review, patch_of, running_server
 
@@ -110,7 +110,7 @@ async def test_the_patch_applies_where(server: RunningServer, case: Case):
 
 async def test_a_replacement_gets_several_annotations_though_it_had_none(server: RunningServer):
     entry = _ledger_entry()
-    server.source.facts = Facts(inherited=entry)
+    server.source.facts = Facts(ledger_entry=entry)
     pod = a_pod()
     pod["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
@@ -146,7 +146,7 @@ def a_replacement(**container: Any) -> Document:
 
 @pytest.mark.parametrize(("container", "names"), ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 async def test_the_environment_is_filled_in_where(server: RunningServer, container: Document, names: list[str]):
-    server.source.facts = Facts(inherited=_ledger_entry())
+    server.source.facts = Facts(ledger_entry=_ledger_entry())
     pod = a_replacement(**container)
 
     filled = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
@@ -159,7 +159,7 @@ async def test_the_environment_is_filled_in_where(server: RunningServer, contain
 
 
 async def test_what_is_filled_in_once_is_not_filled_in_again(server: RunningServer):
-    server.source.facts = Facts(inherited=_ledger_entry())
+    server.source.facts = Facts(ledger_entry=_ledger_entry())
     pod = a_replacement()
     once = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
 
@@ -313,7 +313,7 @@ async def test_what_could_not_be_looked_up_is_503_and_not_guessed(
     assert not any(record.exc_info for record in caplog.records)
 
 
-def _ledger_entry() -> Entry:
+def _ledger_entry() -> LedgerEntry:
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
     saved = Checkpoint(saved_at=now, step=7, path="/data/7")
-    return Entry(preempted_count=2, first_submitted_at=now, eviction_ids=("e",), checkpoint=saved)
+    return LedgerEntry(preempted_count=2, first_submitted_at=now, eviction_ids=("e",), checkpoint=saved)

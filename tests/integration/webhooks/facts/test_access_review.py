@@ -14,7 +14,7 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.stub_api import ACCESS_REVIEWS, StubApi, stub_api, until
-from reprieve_webhooks.admission.review import GroupVersionKind, Request, UserInfo
+from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind, UserInfo
 from reprieve_webhooks.facts import access_review, quotas
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 from reprieve_webhooks.lookups import single_flight
@@ -37,7 +37,7 @@ class Cluster:
     ) -> bool:
         pod = a_pod(preemptible, **metadata)
         operation = "UPDATE" if old else "CREATE"
-        request = Request(
+        request = AdmissionRequest(
             uid="1",
             operation=operation,
             kind=GroupVersionKind("Pod"),
@@ -48,7 +48,7 @@ class Cluster:
         )
         facts = await self.facts.facts_for(request, pod)
         verdict = decide_admission(pod, old, facts, user=user.username)
-        assert (CLAIM_NON_PREEMPTIBLE in facts.lacking) is not verdict.is_allowed
+        assert (CLAIM_NON_PREEMPTIBLE in facts.missing_permissions) is not verdict.is_allowed
         return not verdict.is_allowed
 
     until = staticmethod(until)
@@ -83,7 +83,7 @@ async def cluster(directory: Path, *, absent: bool = False, **stored: Any) -> As
 @contextmanager
 def passing(monkeypatch: pytest.MonkeyPatch, facts: ClusterFacts) -> Iterator[Callable[[float], None]]:
     """Let time pass for what is remembered, without waiting."""
-    asked: Any = facts._rights._questions
+    asked: Any = facts._access_reviewer._single_flight
     now = asked._monotonic()
     ahead = 0.0
 
@@ -138,7 +138,7 @@ async def test_an_answer_is_remembered_for_ten_seconds(tmp_path: Path, monkeypat
         with passing(monkeypatch, asked.facts) as go:
             assert await asked.is_refused()
             asked.stub.granted = {"alice"}
-            go(access_review.REMEMBERED_SECONDS - 1)
+            go(access_review.TTL_SECONDS - 1)
             assert await asked.is_refused()
             assert asked.stub.calls[ACCESS_REVIEWS] == 1
             go(2)
@@ -172,8 +172,8 @@ async def test_a_flood_of_users_is_neither_passed_on_nor_kept_and_opens_nothing(
 
         calls = asked.stub.calls[ACCESS_REVIEWS]
         assert calls <= single_flight.BURST_CALLS + seconds * single_flight.CALLS_PER_SECOND + 1
-        kept: Any = asked.facts._rights._questions
-        assert len(kept._asked) <= single_flight._MAX_REMEMBERED
+        kept: Any = asked.facts._access_reviewer._single_flight
+        assert len(kept._asked) <= single_flight._MAX_ENTRIES
 
 
 async def test_a_user_of_any_size_is_refused_without_a_call(tmp_path: Path):

@@ -15,11 +15,11 @@ from reprieve_runtime.client.api import ApiError
 from reprieve_testing import builders
 from reprieve_testing.builders import a_pod, a_pod_group, a_workload
 from reprieve_testing.stub_api import DEADLINE_SECONDS, StubApi, stub_api, until
-from reprieve_webhooks.admission.review import GroupVersionKind, Request
+from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts import cluster_facts
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 from reprieve_webhooks.lookups import single_flight
-from reprieve_webhooks.metrics import Metrics
+from reprieve_webhooks.metrics import WebhookMetrics
 
 NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
 POLICY = "/api/v1/namespaces/reprieve-system/configmaps"
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 0.3
 class Cluster:
     """The stub, and the facts that are read from it."""
 
-    def __init__(self, stub: StubApi, facts: ClusterFacts, metrics: Metrics) -> None:
+    def __init__(self, stub: StubApi, facts: ClusterFacts, metrics: WebhookMetrics) -> None:
         self.stub, self.facts, self.metrics = stub, facts, metrics
 
     async def facts_of(self, namespace: str, **annotations: str) -> Facts:
@@ -40,7 +40,7 @@ class Cluster:
 
     async def facts_for(self, resource: Resource, namespace: str = "team") -> Facts:
         kind = GroupVersionKind(resource.kind)
-        request = Request(uid="1", operation="CREATE", kind=kind, namespace=namespace)
+        request = AdmissionRequest(uid="1", operation="CREATE", kind=kind, namespace=namespace)
         return await self.facts.facts_for(request, resource)
 
     until = staticmethod(until)
@@ -50,15 +50,15 @@ class Cluster:
 async def cluster(directory: Path, *, released: bool = True, **collections: Any) -> AsyncIterator[Cluster]:
     known = {NAMESPACES: {"team": a_namespace("team")}, CLASSES: {}, **collections}
     async with stub_api(directory, collections=known) as (stub, api):
-        metrics = Metrics()
+        metrics = WebhookMetrics()
         facts = ClusterFacts(
             api,
             "reprieve-system",
             "reprieve-policy",
             lookup_timeout_seconds=PATIENCE_SECONDS,
-            show_policy=metrics.show_policy,
+            show_policy=metrics.observe_policy,
         )
-        metrics.show_watches(facts.watches)
+        metrics.register_watches(facts.watches)
         running = asyncio.create_task(facts.run())
         made = Cluster(stub, facts, metrics)
         try:
@@ -187,7 +187,7 @@ async def test_an_object_with_any_number_of_unknown_priority_classes_is_judged_a
             assert not (await ready.facts_for(many)).priority_classes
 
         asked = sum(count for path, count in ready.stub.calls.items() if path.startswith(f"{CLASSES}/new-"))
-        assert asked <= cluster_facts._MOST_READ
+        assert asked <= cluster_facts._MAX_PRIORITY_CLASS_READS
 
 
 async def test_a_flood_of_unknown_priority_classes_leaves_every_object_judged(tmp_path: Path):

@@ -5,18 +5,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from reprieve_cli.cluster.suspended_jobs import HeldJob
+from reprieve_cli.cluster.suspended_jobs import SuspendedJob
 from reprieve_cli.commands.cleanup import build_job_patch, build_owner_patch, build_pod_patch
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.lifecycle import suspension
-from reprieve_policy.lifecycle.suspension import Hold
+from reprieve_policy.lifecycle.suspension import SuspensionRecord
 from reprieve_policy.preemption import guard, reclaim
-from reprieve_policy.preemption.guard import Door
+from reprieve_policy.preemption.guard import RequestKind
 from reprieve_testing.builders import NOW, after
 
 KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
-GUARDED = {change.key: change.value for change in guard.changes_for(Door.PREEMPTION, "uid-of-high", NOW)}
+GUARDED = {change.key: change.value for change in guard.mark_changes(RequestKind.PREEMPTION, "uid-of-high", NOW)}
 STATE = {keys.EVICTION: "{}", keys.EVICTION_REQUEST: "{}", keys.CHECKPOINT_REQUEST: "{}", keys.CHECKPOINT_ANSWER: "{}"}
 SAVED = {keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:00Z"}
 OTHERS = {
@@ -94,7 +94,7 @@ def test_an_owner_loses_what_was_kept_on_it(found: ObjectMeta, want: dict[str, A
     assert build_owner_patch(found) == (None if want is None else {"metadata": {"uid": "uid-of-n", **want}})
 
 
-HOLD = suspension.render(Hold(since=NOW, until=after(300), generation=2))
+HOLD = suspension.render(SuspensionRecord(since=NOW, until=after(300), generation=2))
 JOBS: dict[str, tuple[dict[str, Any], bool]] = {
     "as we have suspended it": ({}, True),
     "changed meanwhile in something else": ({"generation": 3}, True),
@@ -120,9 +120,9 @@ def test_a_job_that_we_suspended_runs_again_unless_somebody_else_has_decided_sin
 
 def a_job(
     *, generation: int = 2, hold: str = HOLD, is_suspended: bool = True, since: str = "2026-11-21T12:00:01Z"
-) -> HeldJob:
+) -> SuspendedJob:
     named = {"name": "n", "namespace": "team", "uid": "uid-of-n", "resourceVersion": "7", "generation": generation}
     ours = {"labels": {keys.SUSPENDED: "true"}, "annotations": {keys.SUSPENDED: hold}}
     condition = {"type": "Suspended", "status": "True" if is_suspended else "False", "lastTransitionTime": since}
     document = {"metadata": named | ours, "spec": {"suspend": is_suspended}, "status": {"conditions": [condition]}}
-    return msgspec.convert(document, HeldJob)
+    return msgspec.convert(document, SuspendedJob)

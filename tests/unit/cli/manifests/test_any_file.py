@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprieve_cli.checking.checker import judge
-from reprieve_cli.checking.known_objects import Knowledge
+from reprieve_cli.checking.checker import check_manifest
+from reprieve_cli.checking.known_objects import KnownObjects
 from reprieve_cli.manifests import documents, subjects
 from reprieve_cli.manifests.unreadable import Unreadable
 from reprieve_policy import keys
@@ -39,7 +39,7 @@ YAML = st.text(alphabet="ab:-[]{}&*!|>'\"#%@,?~ \t\n\r0<\\\x00\ufeff\x85", max_s
 
 def judged(text: str, name: str) -> list[str]:
     """Read and judge a file as `reprieve check` does; return what is said."""
-    knowledge, said, found = Knowledge(), [], []
+    knowledge, said, found = KnownObjects(), [], []
     for item in documents.read(name, text):
         if isinstance(item, Unreadable):
             assert item.line >= 1
@@ -47,9 +47,9 @@ def judged(text: str, name: str) -> list[str]:
         else:
             found.append((item[0], subjects.build(item[1])))
     for _, subject in found:
-        knowledge.learn(subject)
+        knowledge.add(subject)
     for document, subject in found:
-        for finding in judge(subject, document, knowledge):
+        for finding in check_manifest(subject, document, knowledge):
             assert 1 <= finding.line <= text.count("\n") + 1
             said.append(finding.text)
     return said

@@ -387,7 +387,7 @@ def test_a_long_reading_says_how_far_it_is_on_a_terminal_only(monkeypatch: pytes
     monkeypatch.setenv("TERM", "xterm")
     for stream, is_shown in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        with progress.Counter("objects read") as counter:
+        with progress.ProgressCounter("objects read") as counter:
             counter.count(99)
             counter.count(2)
             counter.count(100)

@@ -11,7 +11,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.lifecycle.eviction import Checkpoint
-from reprieve_policy.lifecycle.ledger import Entry
+from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_testing.builders import NOW, a_namespace, a_pod, a_priority_class, after
 
 MINIMUM = keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY
@@ -22,7 +22,7 @@ A_POD = a_pod().in_class(4)
 """It has said its class, so that only what the sentence names is filled in."""
 
 KOORDINATOR_DEFAULTS = Facts(settings=PolicySettings(default_preemptible=True, default_can_preempt=False))
-PREEMPTED_TWICE = Entry(
+PREEMPTED_TWICE = LedgerEntry(
     preempted_count=2,
     first_submitted_at=NOW,
     eviction_ids=("uid-2",),
@@ -68,7 +68,7 @@ CASES = {
         facts=KOORDINATOR_DEFAULTS,
     ),
     "a replacement inherits what its predecessor left": Case(
-        resource=A_POD.owned_by("ReplicaSet").build(), facts=Facts(inherited=PREEMPTED_TWICE), annotations=STAMPS
+        resource=A_POD.owned_by("ReplicaSet").build(), facts=Facts(ledger_entry=PREEMPTED_TWICE), annotations=STAMPS
     ),
     "a template is never changed": Case(
         resource=a_pod().marked_by("somebody").in_template_of("Deployment"), facts=KOORDINATOR_DEFAULTS

@@ -514,7 +514,7 @@ def test_of_more_than_anybody_reads_the_first_are_told_and_how_many_are_left_out
     many = a_policy_map(**{f"unknown{number}": "x" for number in range(5000)})
     verdict = decide_admission(many, None, Facts())
     assert not verdict.is_allowed
-    assert len(verdict.violations) == review.MOST_TOLD
+    assert len(verdict.violations) == review.MAX_MESSAGES
     assert verdict.warnings == ("there is more to say than can be shown: 4900 are left out",)
 
 
@@ -523,4 +523,4 @@ def test_what_is_left_out_still_refuses_nothing_where_it_is_only_warned_of() -> 
     many = a_policy_map(**{f"unknown{number}": "x" for number in range(200)})
     verdict = decide_admission(many, None, warned)
     assert verdict.is_allowed
-    assert len(verdict.warnings) == review.MOST_TOLD + 1
+    assert len(verdict.warnings) == review.MAX_MESSAGES + 1

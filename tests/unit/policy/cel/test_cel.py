@@ -10,7 +10,7 @@ from reprieve_policy.cel import check, policies
 from reprieve_policy.config.annotation_values import Value
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.kinds import CUSTOM, POD_KINDS
-from reprieve_policy.verdict import MAX_VALUE_SHOWN, Kind
+from reprieve_policy.verdict import MAX_VALUE_SHOWN, ViolationKind
 
 DOCUMENTS = policies.render(PolicySettings())
 BINDINGS = {item["spec"]["policyName"]: item["spec"] for item in DOCUMENTS if item["kind"].endswith("Binding")}
@@ -44,8 +44,8 @@ def test_a_mistake_of_ours_refuses_nothing_and_an_object_that_goes_is_let_go(pol
 def test_what_says_nothing_new_about_preemption_costs_no_more_than_that_question(policy: Any) -> None:
     conditions = {condition["name"]: condition["expression"] for condition in policy["spec"]["matchConditions"]}
     told = conditions["says-something-new-about-preemption"]
-    table = fields.of_pods(PolicySettings())
-    expected = fields.OF_PRIORITY_CLASSES if "priority-classes" in policy["metadata"]["name"] else table
+    table = fields.pod_fields(PolicySettings())
+    expected = fields.PRIORITY_CLASS_FIELDS if "priority-classes" in policy["metadata"]["name"] else table
     assert all(f"'{field.key}'" in told for field in expected)
 
 
@@ -69,7 +69,7 @@ def test_koordinators_defaults_are_written_where_an_admin_set_them(value: str) -
 
 def test_a_value_that_cel_does_not_know_is_our_fault() -> None:
     with pytest.raises(NotImplementedError):
-        check.demands(Value[str](), "t")
+        check.text_requirements(Value[str](), "t")
 
 
 def test_the_longest_message_fits() -> None:
@@ -77,8 +77,8 @@ def test_the_longest_message_fits() -> None:
     prefix = "spec.jobTemplate.spec.template."
     shown = 4 * (MAX_VALUE_SHOWN + 1)
     lengths = [
-        len(field.path(prefix)) + len(Kind.UNSUPPORTED.words) + (63 if field.part == "labels" else shown) + 110
-        for field in fields.of_pods(PolicySettings())
+        len(field.path(prefix)) + len(ViolationKind.UNSUPPORTED.text) + (63 if field.part == "labels" else shown) + 110
+        for field in fields.pod_fields(PolicySettings())
     ]
     marks = 3 * (len(prefix) + 140)
     assert sum(lengths) + marks < MAX_MESSAGE

@@ -15,13 +15,13 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
-    Named,
-    Requirements,
+    NameOnly,
     Resource,
+    ResourceRequirements,
     VolumeMount,
 )
 from reprieve_policy.kube.parts import EmptyDir, SecurityContext, Volume
-from reprieve_policy.verdict import Entry
+from reprieve_policy.verdict import ListAddition
 from reprieve_testing.builders import PodBuilder, a_pod
 
 HINT = "metadata.annotations[reprieve.dev/checkpoint-hint]"
@@ -69,7 +69,7 @@ WORKS = {
     "a signal to the pod's user": with_signal(),
     "a signal to the container's user": with_signal(replace(ALONE, securityContext=USER), securityContext=ROOT),
     "a signal where something else is mounted": with_signal(mounting(at("/data")), volumes=(SHARED,)),
-    "on Linux, said": with_file(os=Named(name="linux")),
+    "on Linux, said": with_file(os=NameOnly(name="linux")),
 }
 
 FAILS = {
@@ -82,7 +82,7 @@ FAILS = {
         'spec.hostNetwork: Invalid value: "true": must be false with the agent, whose port would be the node\'s',
     ),
     "on Windows": (
-        with_file(os=Named(name="windows")),
+        with_file(os=NameOnly(name="windows")),
         'spec.os.name: Invalid value: "windows": must be linux with the agent',
     ),
     "a port of its own on the agent's": (
@@ -114,7 +114,7 @@ FAILS = {
         NOT_ONE,
     ),
     "a file where a sidecar that is no agent's is on Windows and on the node's network": (
-        with_file(os=Named(name="windows"), hostNetwork=True, hint="file:///tmp/x"),
+        with_file(os=NameOnly(name="windows"), hostNetwork=True, hint="file:///tmp/x"),
         (
             '[spec.hostNetwork: Invalid value: "true": must be false with the agent, whose port would be the node\'s, '
             'spec.os.name: Invalid value: "windows": must be linux with the agent, '
@@ -268,20 +268,22 @@ def test_no_pod_loses_its_quality_of_service() -> None:
 
 
 def test_in_a_pod_that_bounds_itself_as_a_whole_the_agent_asks_for_nothing() -> None:
-    bounded = Requirements(requests={"cpu": "1"}, limits={"cpu": "1"})
+    bounded = ResourceRequirements(requests={"cpu": "1"}, limits={"cpu": "1"})
     assert "resources" not in value(entries(with_file(resources=bounded).build()), "/spec/initContainers")
 
 
 def test_its_image_is_the_admins_to_choose() -> None:
     facts = Facts(settings=PolicySettings(agent_image="registry.example.com/agent:2"))
     given = [
-        change for change in defaults.decide_defaults(with_file().build(), None, facts) if isinstance(change, Entry)
+        change
+        for change in defaults.decide_defaults(with_file().build(), None, facts)
+        if isinstance(change, ListAddition)
     ]
     assert value(given, "/spec/initContainers")["image"] == "registry.example.com/agent:2"
 
 
 def test_the_agent_of_a_pod_is_asked_for_what_it_carries_and_for_nothing_else() -> None:
-    there, absent = (Named(name="init"), Named(name="reprieve-agent")), (Named(name="init"),)
+    there, absent = (NameOnly(name="init"), NameOnly(name="reprieve-agent")), (NameOnly(name="init"),)
     for text in (FILE, SIGNAL):
         hint = checkpoint_plan.parse_hint(text, "")
         assert isinstance(hint, FileHint | SignalHint)
@@ -290,9 +292,9 @@ def test_the_agent_of_a_pod_is_asked_for_what_it_carries_and_for_nothing_else() 
     assert agent.endpoint(AnnotationHint(), there) is None
 
 
-def entries(pod: Resource) -> list[Entry]:
-    return [change for change in defaults.decide_defaults(pod, None, Facts()) if isinstance(change, Entry)]
+def entries(pod: Resource) -> list[ListAddition]:
+    return [change for change in defaults.decide_defaults(pod, None, Facts()) if isinstance(change, ListAddition)]
 
 
-def value(given: list[Entry], path: str) -> Any:
+def value(given: list[ListAddition], path: str) -> Any:
     return next(entry.value for entry in given if entry.path == path)

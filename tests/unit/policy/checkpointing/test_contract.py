@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.checkpointing import contract
-from reprieve_policy.checkpointing.contract import Answer, AnswerState, Request
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 from reprieve_policy.verdict import Violation
 from reprieve_testing.builders import after
 from reprieve_testing.texts import is_showable
 
-REQUEST = Request(
+REQUEST = CheckpointRequest(
     eviction_id="uid-1", attempt=2, deadline=after(600), reason="descheduler", preemption_class=4, may_extend=True
 )
 
@@ -34,38 +34,47 @@ def test_a_request_that_is_taken_back_says_which() -> None:
 
 
 READ = {
-    "knows of no request": ('{"state":"idle"}', Answer(state=AnswerState.IDLE)),
-    "has heard": ('{"state":"accepted"}', contract.BARE_ACCEPTANCE),
+    "knows of no request": ('{"state":"idle"}', CheckpointAnswer(state=AnswerState.IDLE)),
+    "has heard": ('{"state":"accepted"}', contract.ACCEPTED_WITHOUT_DOCUMENT),
     "is saving, and how far it is": (
         '{"state":"saving","progress":0.25}',
-        Answer(state=AnswerState.SAVING, progress=0.25),
+        CheckpointAnswer(state=AnswerState.SAVING, progress=0.25),
     ),
-    "progress as a whole number": ('{"state":"saving","progress":1}', Answer(state=AnswerState.SAVING, progress=1.0)),
+    "progress as a whole number": (
+        '{"state":"saving","progress":1}',
+        CheckpointAnswer(state=AnswerState.SAVING, progress=1.0),
+    ),
     "has saved, what and where": (
         '{"state":"saved","id":"uid-1","step":4200,"path":"/ckpt/4200"}',
-        Answer(state=AnswerState.SAVED, eviction_id="uid-1", step=4200, path="/ckpt/4200"),
+        CheckpointAnswer(state=AnswerState.SAVED, eviction_id="uid-1", step=4200, path="/ckpt/4200"),
     ),
-    "asks for time": ('{"state":"defer","deferSeconds":60}', Answer(state=AnswerState.DEFER, defer_seconds=60)),
+    "asks for time": (
+        '{"state":"defer","deferSeconds":60}',
+        CheckpointAnswer(state=AnswerState.DEFER, defer_seconds=60),
+    ),
     "cannot, and why": (
         '{"state":"cannot","message":"disk full\\n"}',
-        Answer(state=AnswerState.CANNOT, message="disk full "),
+        CheckpointAnswer(state=AnswerState.CANNOT, message="disk full "),
     ),
-    "unknown fields are ignored": ('{"state":"accepted","pid":1}', contract.BARE_ACCEPTANCE),
+    "unknown fields are ignored": ('{"state":"accepted","pid":1}', contract.ACCEPTED_WITHOUT_DOCUMENT),
     "a path too long to be kept is left out, not cut": (
         json.dumps({"state": "saved", "path": "x" * 513}),
-        Answer(state=AnswerState.SAVED),
+        CheckpointAnswer(state=AnswerState.SAVED),
     ),
     "a path of the longest kind is kept": (
         json.dumps({"state": "saved", "path": "x" * 512}),
-        Answer(state=AnswerState.SAVED, path="x" * 512),
+        CheckpointAnswer(state=AnswerState.SAVED, path="x" * 512),
     ),
-    "a path with a line end is left out": ('{"state":"saved","path":"a\\nb"}', Answer(state=AnswerState.SAVED)),
-    "bytes are read as text": (b'{"state":"accepted"}', contract.BARE_ACCEPTANCE),
+    "a path with a line end is left out": (
+        '{"state":"saved","path":"a\\nb"}',
+        CheckpointAnswer(state=AnswerState.SAVED),
+    ),
+    "bytes are read as text": (b'{"state":"accepted"}', contract.ACCEPTED_WITHOUT_DOCUMENT),
 }
 
 
 @pytest.mark.parametrize(("text", "want"), READ.values(), ids=READ)
-def test_answers_are_read(text: str | bytes, want: Answer) -> None:
+def test_answers_are_read(text: str | bytes, want: CheckpointAnswer) -> None:
     assert contract.parse_answer(text, "answer") == want
 
 
@@ -107,13 +116,13 @@ def test_what_is_no_answer_is_a_violation(text: str | bytes, message: str) -> No
 
 
 def test_an_answer_that_names_another_eviction_is_not_about_this_one() -> None:
-    answer = Answer(state=AnswerState.SAVED, eviction_id="uid-1")
-    assert answer.is_about("uid-1")
-    assert not answer.is_about("uid-2")
+    answer = CheckpointAnswer(state=AnswerState.SAVED, eviction_id="uid-1")
+    assert answer.may_belong_to("uid-1")
+    assert not answer.may_belong_to("uid-2")
 
 
 def test_an_answer_that_names_no_eviction_is_about_the_one_that_asks() -> None:
-    assert contract.BARE_ACCEPTANCE.is_about("uid-1")
+    assert contract.ACCEPTED_WITHOUT_DOCUMENT.may_belong_to("uid-1")
 
 
 @pytest.mark.parametrize("depth", [200, *range(960, 1000, 3), 8000])
@@ -134,4 +143,4 @@ ANSWERS = st.fixed_dictionaries(
 @given(ANSWERS | st.text(st.characters(exclude_categories=())) | st.binary())
 def test_anything_is_an_answer_or_a_violation_in_one_line(text: str | bytes) -> None:
     found = contract.parse_answer(text, "answer")
-    assert isinstance(found, Answer) or is_showable(str(found))
+    assert isinstance(found, CheckpointAnswer) or is_showable(str(found))

@@ -4,7 +4,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.config import koordinator
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
 PREEMPTIBLE = {
     "says true": ("true", False, True),
@@ -69,7 +69,7 @@ def test_a_pod_can_preempt_when_it(*, label: str | None, policy: str | None, dis
 @pytest.mark.parametrize("text", ["True", "1", "yes", "", " true"])
 def test_what_koordinator_would_not_understand_is_refused(text: str) -> None:
     path = f"metadata.labels[{keys.CAN_PREEMPT}]"
-    want = Violation(path, Kind.UNSUPPORTED, text, 'supported values: "true", "false"')
+    want = Violation(path, ViolationKind.UNSUPPORTED, text, 'supported values: "true", "false"')
     assert koordinator.check_labels({keys.CAN_PREEMPT: text, keys.PREEMPTIBLE: "true"}, "") == (want,)
 
 

@@ -9,7 +9,7 @@ from reprieve_policy.config import namespace
 from reprieve_policy.config.namespace import WORKLOAD_TYPE_CLASS, NamespacePolicy
 from reprieve_policy.config.preemption_class import UNLISTED, ClassSet
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 from reprieve_testing.builders import NamespaceBuilder, a_namespace
 
 TEN = ClassSet(frozenset({10}))
@@ -164,4 +164,4 @@ def test_no_type_but_sensitive_gives_a_class_that_must_be_allowed_first() -> Non
 
 def test_kinds_of_violations_are_the_api_servers() -> None:
     found = parse(a_namespace().giving_class("x").build())
-    assert found == (Violation(DEFAULT_PATH, Kind.INVALID, "x", "must be between 0 and 10"),)
+    assert found == (Violation(DEFAULT_PATH, ViolationKind.INVALID, "x", "must be between 0 and 10"),)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reprieve_policy.config import preemption_class
 from reprieve_policy.config.preemption_class import BANDED, STRICT, ClassSet
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 
 CLASSES = range(11)
 
@@ -20,7 +20,7 @@ def test_every_class_is_read(value: int) -> None:
 
 @pytest.mark.parametrize("text", ["11", "-1", "100", "04", "+4", "4.0", " 4", "4\n", "٤", "high", ""])
 def test_what_is_no_class_is_refused(text: str) -> None:
-    want = Violation("path", Kind.INVALID, text, "must be between 0 and 10")
+    want = Violation("path", ViolationKind.INVALID, text, "must be between 0 and 10")
     assert preemption_class.parse(text, "path") == want
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reprieve_policy.config import settings
 from reprieve_policy.config.settings import FIELDS, PolicySettings
 from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKind, TemplateKinds
-from reprieve_policy.verdict import Kind, Violation
+from reprieve_policy.verdict import Violation, ViolationKind
 from reprieve_testing.texts import is_showable
 
 SWEEP = TemplateKind("example.com", "Sweep", ("spec.trials[*].template",))
@@ -131,84 +131,89 @@ BAD = {
     "a kind that is no line of its own": (
         "templateKinds",
         "Sweep",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         'must be lines like "example.com/Sweep: spec.trials[*].template"',
     ),
     "a default class that Namespaces do not have by default": (
         "defaultPreemptionClass",
         "7",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be between 0 and 6: higher ones are for Namespaces and PriorityClasses to give",
     ),
     "names that no PriorityClass can have": (
         "liftablePriorityClasses",
         "training,,",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be names of PriorityClasses, separated by commas",
     ),
     "whoever is no user": (
         "schedulers",
         "system:kube-scheduler,,",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
     ),
     "names of which none may be lifted": (
         "liftablePriorityClasses",
         "training",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "has no effect unless maxPreemptionPriorityLift is above 0",
     ),
     "a word that is none of the two": (
         "nonPreemptibleOnBorrowedNodes",
         "forbid",
-        Kind.UNSUPPORTED,
+        ViolationKind.UNSUPPORTED,
         'supported values: "warn", "refuse"',
     ),
     "a checkpoint that may take longer than a victim waits": (
         "checkpointTimeout",
         "31m",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be at most 30m, the ceiling",
     ),
     "a deferral that may take longer than a victim waits": (
         "maxDeferral",
         "1h",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be at most 30m, the ceiling",
     ),
     "a reprieve that is longer than a victim waits": (
         "nearCompletion",
         "1h",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be at most 30m, the ceiling",
     ),
-    "a class out of range": ("defaultPreemptionClass", "11", Kind.INVALID, "must be between 0 and 10"),
+    "a class out of range": ("defaultPreemptionClass", "11", ViolationKind.INVALID, "must be between 0 and 10"),
     "a boolean that Koordinator would not read": (
         "disableDefaultPreemptiable",
         "yes",
-        Kind.UNSUPPORTED,
+        ViolationKind.UNSUPPORTED,
         'supported values: "true", "false"',
     ),
     "a negative lift": (
         "maxPreemptionPriorityLift",
         "-1",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         "must be a whole number between 0 and 2000000000",
     ),
-    "a share above the whole": ("extensionPercent", "101", Kind.INVALID, "must be a whole number between 0 and 100"),
-    "no number": ("extensionPercent", "half", Kind.INVALID, "must be a whole number between 0 and 100"),
+    "a share above the whole": (
+        "extensionPercent",
+        "101",
+        ViolationKind.INVALID,
+        "must be a whole number between 0 and 100",
+    ),
+    "no number": ("extensionPercent", "half", ViolationKind.INVALID, "must be a whole number between 0 and 100"),
     "a number without a unit": (
         "ceiling",
         "600",
-        Kind.INVALID,
+        ViolationKind.INVALID,
         'must be a duration in whole hours, minutes and seconds, like "10m", "90s" or "1h30m"',
     ),
-    "more than a week": ("ceiling", "169h", Kind.INVALID, "must be at most 168h"),
+    "more than a week": ("ceiling", "169h", ViolationKind.INVALID, "must be at most 168h"),
 }
 
 
 @pytest.mark.parametrize(("key", "text", "kind", "detail"), BAD.values(), ids=BAD)
-def test_bad_values_are_refused(key: str, text: str, kind: Kind, detail: str) -> None:
+def test_bad_values_are_refused(key: str, text: str, kind: ViolationKind, detail: str) -> None:
     assert settings.parse({key: text}) == (Violation(f"data[{key}]", kind, text, detail),)
 
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from reprieve_policy import keys
 from reprieve_policy.config import toleration
-from reprieve_policy.config.toleration import MAX_SECONDS, Candidate, Toleration
+from reprieve_policy.config.toleration import MAX_SECONDS, PreemptionToleration, VictimToleration
 from reprieve_policy.verdict import Violation
 from reprieve_testing.builders import NOW, after
 
 INT64_MAX = 2**63 - 1
 MINIMUM, SECONDS = toleration.annotation_keys(keys.TOLERATION_PREFIX)
 OLD_MINIMUM, OLD_SECONDS = toleration.annotation_keys(keys.OLD_TOLERATION_PREFIX)
-TEN_MINUTES = Toleration(10_000, 600)
+TEN_MINUTES = PreemptionToleration(10_000, 600)
 A_MINUTE_LATER = after(60)
 
 
@@ -25,7 +25,7 @@ class Case:
     """A victim that tolerates preemptors below 10000 for ten minutes, and a preemptor of priority 9000."""
 
     has_priority_class: bool = True
-    toleration: Toleration | None = TEN_MINUTES
+    toleration: PreemptionToleration | None = TEN_MINUTES
     scheduled_at: datetime | None = NOW
     preemptor_priority: int = 9000
     preemptor_never_preempts: bool = False
@@ -40,11 +40,13 @@ CASES = {
     "after the time, it is not": Case(now=after(601), is_reprieved=False),
     "a preemptor of the minimum priority takes it": Case(preemptor_priority=10_000, is_reprieved=False),
     "a preemptor just below the minimum does not": Case(preemptor_priority=9999),
-    "negative seconds tolerate for ever": Case(toleration=Toleration(10_000, -1), now=after(10**9)),
-    "zero seconds tolerate nothing": Case(toleration=Toleration(10_000, 0), is_reprieved=False),
-    "zero seconds tolerate nothing, even at once": Case(toleration=Toleration(10_000, 0), now=NOW, is_reprieved=False),
+    "negative seconds tolerate for ever": Case(toleration=PreemptionToleration(10_000, -1), now=after(10**9)),
+    "zero seconds tolerate nothing": Case(toleration=PreemptionToleration(10_000, 0), is_reprieved=False),
+    "zero seconds tolerate nothing, even at once": Case(
+        toleration=PreemptionToleration(10_000, 0), now=NOW, is_reprieved=False
+    ),
     "the longest toleration there is does not overflow": Case(
-        toleration=Toleration(10_000, MAX_SECONDS), now=after(10**9)
+        toleration=PreemptionToleration(10_000, MAX_SECONDS), now=after(10**9)
     ),
     "a pod whose PodScheduled is not True tolerates": Case(scheduled_at=None, now=after(10**6)),
     "a pod scheduled in the future (a clock apart) tolerates": Case(now=after(-3600)),
@@ -60,8 +62,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_victims_are_reprieved_as_upstream_reprieves_them(case: Case) -> None:
-    victim = Candidate(
-        has_priority_class=case.has_priority_class, toleration=case.toleration, scheduled_at=case.scheduled_at
+    victim = VictimToleration(
+        has_priority_class=case.has_priority_class, policy=case.toleration, scheduled_at=case.scheduled_at
     )
     is_reprieved = toleration.tolerates(
         victim, case.preemptor_priority, preemptor_never_preempts=case.preemptor_never_preempts, now=case.now
@@ -70,17 +72,20 @@ def test_victims_are_reprieved_as_upstream_reprieves_them(case: Case) -> None:
 
 
 READ = {
-    "both annotations are read": ({MINIMUM: "10000", SECONDS: "3600"}, Toleration(10_000, 3600)),
-    "the minimum defaults to the class's value + 1": ({SECONDS: "3600"}, Toleration(8001, 3600)),
-    "the seconds default to none": ({MINIMUM: "10000"}, Toleration(10_000, 0)),
-    "a class that says nothing tolerates nothing": ({}, Toleration(8001, 0)),
-    "a negative number of seconds is for ever": ({SECONDS: "-1"}, Toleration(8001, -1)),
-    "the most negative number of seconds is for ever": ({SECONDS: str(-(2**63))}, Toleration(8001, -(2**63))),
-    "the highest priority is read": ({MINIMUM: "2147483647"}, Toleration(2_147_483_647, 0)),
-    "the lowest priority is read": ({MINIMUM: "-2147483648"}, Toleration(-2_147_483_648, 0)),
-    "the longest time that upstream holds is read": ({SECONDS: "9223372036"}, Toleration(8001, 9_223_372_036)),
-    "a plus sign is read, as Go does": ({SECONDS: "+5"}, Toleration(8001, 5)),
-    "the older prefix is not read": ({OLD_MINIMUM: "10000", OLD_SECONDS: "3600"}, Toleration(8001, 0)),
+    "both annotations are read": ({MINIMUM: "10000", SECONDS: "3600"}, PreemptionToleration(10_000, 3600)),
+    "the minimum defaults to the class's value + 1": ({SECONDS: "3600"}, PreemptionToleration(8001, 3600)),
+    "the seconds default to none": ({MINIMUM: "10000"}, PreemptionToleration(10_000, 0)),
+    "a class that says nothing tolerates nothing": ({}, PreemptionToleration(8001, 0)),
+    "a negative number of seconds is for ever": ({SECONDS: "-1"}, PreemptionToleration(8001, -1)),
+    "the most negative number of seconds is for ever": ({SECONDS: str(-(2**63))}, PreemptionToleration(8001, -(2**63))),
+    "the highest priority is read": ({MINIMUM: "2147483647"}, PreemptionToleration(2_147_483_647, 0)),
+    "the lowest priority is read": ({MINIMUM: "-2147483648"}, PreemptionToleration(-2_147_483_648, 0)),
+    "the longest time that upstream holds is read": (
+        {SECONDS: "9223372036"},
+        PreemptionToleration(8001, 9_223_372_036),
+    ),
+    "a plus sign is read, as Go does": ({SECONDS: "+5"}, PreemptionToleration(8001, 5)),
+    "the older prefix is not read": ({OLD_MINIMUM: "10000", OLD_SECONDS: "3600"}, PreemptionToleration(8001, 0)),
 }
 
 REFUSED = {
@@ -99,7 +104,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("annotations", "want"), READ.values(), ids=READ)
-def test_a_policy_is_read_as_upstream_reads_it(annotations: dict[str, str], want: Toleration) -> None:
+def test_a_policy_is_read_as_upstream_reads_it(annotations: dict[str, str], want: PreemptionToleration) -> None:
     assert toleration.parse(annotations, 8000) == want
 
 
@@ -139,9 +144,9 @@ def test_both_prefixes_that_differ_are_refused() -> None:
 
 PRIORITIES = st.integers(min_value=-(2**31), max_value=2**31 - 1)
 CANDIDATES = st.builds(
-    Candidate,
+    VictimToleration,
     has_priority_class=st.booleans(),
-    toleration=st.none() | st.builds(Toleration, PRIORITIES, st.integers(min_value=-2, max_value=MAX_SECONDS)),
+    policy=st.none() | st.builds(PreemptionToleration, PRIORITIES, st.integers(min_value=-2, max_value=MAX_SECONDS)),
     scheduled_at=st.none() | st.integers(min_value=-(10**9), max_value=10**9).map(after),
 )
 
@@ -154,7 +159,7 @@ CANDIDATES = st.builds(
     wait=st.integers(min_value=0, max_value=10**10),
 )
 def test_a_later_now_never_protects_again(
-    *, victim: Candidate, priority: int, never_preempts: bool, first: int, wait: int
+    *, victim: VictimToleration, priority: int, never_preempts: bool, first: int, wait: int
 ) -> None:
     def tolerates(seconds: int) -> bool:
         return toleration.tolerates(victim, priority, preemptor_never_preempts=never_preempts, now=after(seconds))
@@ -163,7 +168,9 @@ def test_a_later_now_never_protects_again(
 
 
 @given(CANDIDATES, PRIORITIES, PRIORITIES)
-def test_a_higher_preemptor_is_never_refused_where_a_lower_one_took(victim: Candidate, one: int, other: int) -> None:
+def test_a_higher_preemptor_is_never_refused_where_a_lower_one_took(
+    victim: VictimToleration, one: int, other: int
+) -> None:
     def tolerates(priority: int) -> bool:
         return toleration.tolerates(victim, priority, preemptor_never_preempts=False, now=NOW)
 
@@ -173,5 +180,5 @@ def test_a_higher_preemptor_is_never_refused_where_a_lower_one_took(victim: Cand
 @given(st.dictionaries(st.sampled_from([MINIMUM, SECONDS, OLD_MINIMUM, OLD_SECONDS]), st.text()), PRIORITIES)
 def test_any_text_is_either_a_policy_or_a_violation(annotations: dict[str, str], value: int) -> None:
     found = toleration.parse(annotations, value)
-    assert isinstance(found, Toleration) or all(isinstance(violation, Violation) for violation in found)
+    assert isinstance(found, PreemptionToleration) or all(isinstance(violation, Violation) for violation in found)
     toleration.check_prefixes(annotations)

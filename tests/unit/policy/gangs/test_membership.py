@@ -111,5 +111,5 @@ def test_declared_dialects_stand_before_membership() -> None:
 
 def test_a_place_is_named_as_in_the_object() -> None:
     (template,) = pod_views(a_pod().in_native_gang("a").in_template_of("Job"))
-    (said,) = membership.names(template)
+    (said,) = membership.gang_names(template)
     assert said.path == "spec.template.spec.schedulingGroup.podGroupName"

@@ -40,14 +40,14 @@ from reprieve_policy.kube.kinds import KINDS as KINDS_BY_NAME
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
-    GroupTemplate,
     NodeToleration,
     ObjectMeta,
     OwnerReference,
+    PodGroupTemplate,
     PodTemplate,
     Quantities,
-    Requirements,
     Resource,
+    ResourceRequirements,
     Spec,
     VolumeMount,
 )
@@ -60,7 +60,7 @@ KEYS = [
     *(SOFT_EVICTION, KOORDINATOR_SOFT_EVICTION, PREEMPTION_PRIORITY_CLASS, COMPLETION_INDEX, QUOTA_NAME),
     *(ESTIMATED_CHECKPOINT_TIME, REQUEUE_ENV),
     *(WORKLOAD_TYPE, ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT),
-    *(place.key for place in sorted(dialects.PLACES) if place.holder != "spec"),
+    *(place.key for place in sorted(dialects.GANG_FIELDS) if place.holder != "spec"),
     TOLERATION_PREFIX + MINIMUM_PREEMPTABLE_PRIORITY,
     TOLERATION_PREFIX + TOLERATION_SECONDS,
     OLD_TOLERATION_PREFIX + TOLERATION_SECONDS,
@@ -107,7 +107,7 @@ def a_container(chance: Random) -> Container:
         name=chance.choice(["", "low"]),
         ports=chance.choice([None, (ContainerPort(containerPort=chance.choice([-1, 0, 1, 8080])),)]),
         volumeMounts=chance.choice([None, mounts]),
-        resources=chance.choice([None, Requirements(requests=amounts(chance), limits=amounts(chance))]),
+        resources=chance.choice([None, ResourceRequirements(requests=amounts(chance), limits=amounts(chance))]),
         restartPolicy=chance.choice([None, "Always", ""]),
     )
 
@@ -136,7 +136,9 @@ def spec(chance: Random) -> Spec | None:
         metadata=chance.choice([None, metadata(chance)]), spec=chance.choice([None, a_pods_spec(chance)])
     )
     names = chance.choice([None, "", "low", "unknown"])
-    groups = chance.choice([None, (), (GroupTemplate(priorityClassName=names, podGroupTemplates=(GroupTemplate(),)),)])
+    groups = chance.choice(
+        [None, (), (PodGroupTemplate(priorityClassName=names, podGroupTemplates=(PodGroupTemplate(),)),)]
+    )
     selector = chance.choice([None, {}, {HOME_NAMESPACE: chance.choice(TEXTS)}])
     tolerations = chance.choice([None, (), (NodeToleration(), NodeToleration(operator="Exists"))])
     said = Spec(
@@ -161,9 +163,9 @@ def facts(chance: Random) -> Facts:
     return Facts(
         namespace=policy,
         priority_classes=dict(zip(("low", "10"), known, strict=True)),
-        inherited=slots.get(""),
+        ledger_entry=slots.get(""),
         quotas=quotas(chance),
-        lacking=chance.choice([frozenset(), frozenset({CLAIM_NON_PREEMPTIBLE})]),
+        missing_permissions=chance.choice([frozenset(), frozenset({CLAIM_NON_PREEMPTIBLE})]),
         settings=chance.choice([settings.PolicySettings(), settings.PolicySettings(quota_fit="refuse")]),
     )
 

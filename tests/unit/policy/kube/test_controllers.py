@@ -56,5 +56,5 @@ def test_a_controllers_update_is_ratcheted_as_anybodys() -> None:
 def test_what_is_right_is_not_warned_of() -> None:
     pod = a_pod().in_class(3).owned_by("ReplicaSet").build()
 
-    assert decide_admission(pod, None, Facts(), user=CONTROLLERS[0]).is_silent
-    assert decide_admission(OWNED, None, Facts(namespace=NamespacePolicy(enforcement="off")), user="x").is_silent
+    assert decide_admission(pod, None, Facts(), user=CONTROLLERS[0]).is_empty
+    assert decide_admission(OWNED, None, Facts(namespace=NamespacePolicy(enforcement="off")), user="x").is_empty

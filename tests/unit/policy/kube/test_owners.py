@@ -42,7 +42,7 @@ KEEPERS = {
 
 @pytest.mark.parametrize(("reference", "resource"), KEEPERS.values(), ids=KEEPERS)
 def test_who_keeps_a_ledger(reference: OwnerReference | None, resource: str | None) -> None:
-    row = owners.owner_of(reference)
+    row = owners.ledger_kind_of(reference)
     assert (row.resource if row else None) == resource
 
 
@@ -64,7 +64,7 @@ class Cluster:
         return ObjectMeta(name=name, uid=uid, ownerReferences=(controller,) if controller else None)
 
     def whole_of(self, reference: OwnerReference) -> OwnerReference | None:
-        return asyncio.run(lineage.find_whole(reference, self.look_up))
+        return asyncio.run(lineage.find_root_owner(reference, self.look_up))
 
 
 LWS = a_reference("LeaderWorkerSet", "lws")
@@ -109,7 +109,7 @@ WHOLES = {
     "pods that own each other are followed only so far": Case(
         of=WORKERS,
         among={("statefulsets", "lws-0"): a_reference("Pod", "lws-0"), ("pods", "lws-0"): WORKERS},
-        looks=owners.MOST_LINKS,
+        looks=owners.MAX_OWNER_DEPTH,
     ),
 }
 

@@ -3,7 +3,7 @@
 import pytest
 
 from reprieve_policy.kube import pod_requests
-from reprieve_policy.kube.objects import Container, JobTemplate, Quantities, Requirements, Resource, Spec
+from reprieve_policy.kube.objects import Container, JobTemplate, Quantities, Resource, ResourceRequirements, Spec
 from reprieve_policy.kube.quantity import NANOS
 
 
@@ -11,13 +11,13 @@ def a_container(cpu: Quantities | str, *, is_sidecar: bool = False, limit: str |
     requests = {"cpu": cpu} if isinstance(cpu, str) else cpu
     limits = {"cpu": limit} if limit else None
     return Container(
-        resources=Requirements(requests=requests, limits=limits), restartPolicy="Always" if is_sidecar else None
+        resources=ResourceRequirements(requests=requests, limits=limits), restartPolicy="Always" if is_sidecar else None
     )
 
 
 PODS = {
     "nothing": (Spec(), 0),
-    "containers that say nothing": (Spec(containers=(Container(), Container(resources=Requirements()))), 0),
+    "containers that say nothing": (Spec(containers=(Container(), Container(resources=ResourceRequirements()))), 0),
     "its containers together": (Spec(containers=(a_container("1"), a_container("500m"))), 1500),
     "an init container that asks for less than they do": (
         Spec(containers=(a_container("2"),), initContainers=(a_container("1"),)),
@@ -44,7 +44,7 @@ PODS = {
     ),
     "a request before a limit": (Spec(containers=(a_container("1", limit="8"),)), 1000),
     "what the pod says as a whole": (
-        Spec(containers=(a_container("1"),), resources=Requirements(requests={"cpu": "3"})),
+        Spec(containers=(a_container("1"),), resources=ResourceRequirements(requests={"cpu": "3"})),
         3000,
     ),
     "its overhead too": (Spec(containers=(a_container("1"),), overhead={"cpu": "250m"}), 1250),

@@ -73,11 +73,11 @@ def test_a_quota_that_changed_is_found_as_it_is_now() -> None:
 
 def test_which_quotas_there_are_for_whom_does_not_change_with_what_they_have_used() -> None:
     quotas = Quotas([a_quota("shared", "admin", "team")])
-    before = quotas.shape
+    before = quotas.namespaces_by_quota
     quotas.put(replace(a_quota("shared", "admin", "team"), used={"cpu": 1}))
-    assert quotas.shape == before
+    assert quotas.namespaces_by_quota == before
     quotas.put(a_quota("shared", "admin", "team", "other"))
-    assert quotas.shape != before
+    assert quotas.namespaces_by_quota != before
 
 
 def metadata(**annotations: str) -> ObjectMeta:
@@ -95,8 +95,8 @@ def test_what_koordinator_writes_is_read() -> None:
     assert found == Quota(
         namespace="team",
         name="gpu",
-        least={"cpu": 4 * NANOS},
-        most={"cpu": 8 * NANOS},
+        min_amounts={"cpu": 4 * NANOS},
+        max_amounts={"cpu": 8 * NANOS},
         used={"cpu": 13 * NANOS // 2},
         non_preemptible_used={"cpu": 2 * NANOS, "memory": 2**30 * NANOS},
         non_preemptible_request={"cpu": 3 * NANOS},
@@ -120,7 +120,7 @@ def test_names_that_are_no_texts_are_left_out() -> None:
 def test_a_quota_of_any_size_is_kept_in_little() -> None:
     many = {f"resource-{number}": "1" for number in range(5000)}
     found = quota.read_leniently(metadata(quota_namespaces=json.dumps([*many][:3000])), many, many, many)
-    assert max(len(found.least), len(found.most), len(found.used), len(found.namespaces)) == 1000
+    assert max(len(found.min_amounts), len(found.max_amounts), len(found.used), len(found.namespaces)) == 1000
 
 
 def test_an_object_without_names_is_survived() -> None:

@@ -10,12 +10,12 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import bare_pod
 from reprieve_policy.lifecycle.eviction import Checkpoint
-from reprieve_policy.lifecycle.ledger import Entry
+from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_testing.builders import NOW, after
 
 Json = dict[str, Any]
 SETTINGS = PolicySettings()
-ENTRY = Entry(
+ENTRY = LedgerEntry(
     preempted_count=3,
     first_submitted_at=NOW,
     eviction_ids=("e",),

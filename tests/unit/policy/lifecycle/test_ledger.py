@@ -12,7 +12,7 @@ from reprieve_policy import keys
 from reprieve_policy.kube.objects import OwnerReference, controller_of
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction
-from reprieve_policy.lifecycle.ledger import MAX_BYTES, SHARED_SLOT, Entry, Ledger
+from reprieve_policy.lifecycle.ledger import MAX_BYTES, SHARED_SLOT, Ledger, LedgerEntry
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after, an_eviction
 
 SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
@@ -82,7 +82,7 @@ def test_a_nameless_pod_of_a_statefulset_shares() -> None:
 
 def test_the_first_eviction_counts_one_since_the_pod_was_created() -> None:
     assert record({}, "0", evicted(1)) == {
-        "0": Entry(preempted_count=1, first_submitted_at=CREATED_AT, eviction_ids=("uid-1",))
+        "0": LedgerEntry(preempted_count=1, first_submitted_at=CREATED_AT, eviction_ids=("uid-1",))
     }
 
 
@@ -179,7 +179,7 @@ def test_slots_do_not_touch_each_other() -> None:
 
 def test_the_ledger_stays_bounded_and_keeps_the_newest() -> None:
     longest = replace(SAVED, path='"' * 512)
-    entry = Entry(preempted_count=1, first_submitted_at=NOW, eviction_ids=("uid-0",), checkpoint=longest)
+    entry = LedgerEntry(preempted_count=1, first_submitted_at=NOW, eviction_ids=("uid-0",), checkpoint=longest)
     full = {f"slot-{number}": entry for number in range(1000)}
     known = record(full, "slot-7", evicted(1))
     assert len(ledger.render(known).encode()) <= MAX_BYTES
@@ -199,7 +199,7 @@ def test_a_slot_of_its_own_remembers_one_eviction() -> None:
 
 
 def test_a_count_never_leaves_what_can_be_read_back() -> None:
-    most = {"0": Entry(preempted_count=2**31 - 1, first_submitted_at=NOW, eviction_ids=())}
+    most = {"0": LedgerEntry(preempted_count=2**31 - 1, first_submitted_at=NOW, eviction_ids=())}
     known = record(most, "0", evicted(1))
     assert known["0"].preempted_count == 2**31 - 1
     assert ledger.parse(ledger.render(known)) == known

@@ -100,8 +100,11 @@ def test_marks_are_read(pod: PodBuilder, want: Mark | None) -> None:
 
 
 OWN = {
-    "the guard's": (mark.render(Mark(initiator=mark.BY_GUARD, reason="preempted by pod uid", requested_at=NOW)), True),
-    "one of `reprieve reclaim`": (mark.render(Mark(initiator=mark.BY_RECLAIM)), True),
+    "the guard's": (
+        mark.render(Mark(initiator=mark.GUARD_INITIATOR, reason="preempted by pod uid", requested_at=NOW)),
+        True,
+    ),
+    "one of `reprieve reclaim`": (mark.render(Mark(initiator=mark.RECLAIM_INITIATOR)), True),
     "a descheduler's": (AS_KOORDINATOR_WRITES_IT, False),
     "one whose reason speaks of us": ('{"initiator":"a","reason":"reprieve-reclaim"}', False),
     "nobody's": ("true", False),
@@ -112,11 +115,11 @@ OWN = {
 
 @pytest.mark.parametrize(("text", "want"), OWN.values(), ids=OWN)
 def test_a_mark_is_reprieves_own_where_reprieve_has_set_it(text: str, *, want: bool) -> None:
-    assert mark.is_own({KOORDINATOR: text}) is want
+    assert mark.is_written_by_reprieve({KOORDINATOR: text}) is want
 
 
 def test_a_pod_without_koordinators_annotation_has_no_mark_of_reprieves_in_it() -> None:
-    assert not mark.is_own({})
+    assert not mark.is_written_by_reprieve({})
 
 
 REFUSED = {

@@ -15,9 +15,9 @@ from reprieve_policy.config.namespace import WORKLOAD_TYPE_CLASS
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.kube.objects import PodView, pod_views
-from reprieve_policy.lifecycle.eviction import Device, Price
+from reprieve_policy.lifecycle.eviction import Device, RecordedCost
 from reprieve_policy.preemption import cost
-from reprieve_policy.preemption.cost import WEIGHTS, Cost, Work
+from reprieve_policy.preemption.cost import WEIGHTS, Cost, WorkProgress
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
 
 SETTINGS = PolicySettings()  # a timeout of 10 min, a ceiling of 30
@@ -34,7 +34,7 @@ class Parts(NamedTuple):
     walltime: float = 0.0
 
 
-def cost_of(pod: PodBuilder, work: Work, workload_type: str | None = None, now: datetime = NOW) -> Cost:
+def cost_of(pod: PodBuilder, work: WorkProgress, workload_type: str | None = None, now: datetime = NOW) -> Cost:
     (view,) = pod_views(pod.build())
     plan = checkpoint_plan.read_leniently(view.annotations, SETTINGS)
     return cost.decide_cost(view, plan, work, SETTINGS, now, workload_type=workload_type)
@@ -54,12 +54,12 @@ class Case:
     want: Parts
 
     @property
-    def work(self) -> Work:
+    def work(self) -> WorkProgress:
         started = None if self.started is None else after(-self.started * HOUR)
         saved = None if self.saved is None else after(-self.saved * HOUR)
         seconds = None if self.walltime_hours is None else int(self.walltime_hours * HOUR)
         bound = None if started is None or seconds is None else Walltime(started, seconds)
-        return Work(started_at=started, saved_at=saved, walltime=bound)
+        return WorkProgress(started_at=started, saved_at=saved, walltime=bound)
 
 
 CASES = {
@@ -134,14 +134,16 @@ def test_every_workload_type_has_weights() -> None:
 
 
 def test_what_a_workload_states_goes_before_what_is_estimated() -> None:
-    cheap = cost_of(TRAINING.annotated(keys.EVICTION_COST, "-1"), Work(started_at=after(-HOUR)))
-    dear = cost_of(TRAINING.annotated(keys.EVICTION_COST, "1"), Work())
+    cheap = cost_of(TRAINING.annotated(keys.EVICTION_COST, "-1"), WorkProgress(started_at=after(-HOUR)))
+    dear = cost_of(TRAINING.annotated(keys.EVICTION_COST, "1"), WorkProgress())
     assert cheap.hours > dear.hours
-    assert cheap.order < dear.order
+    assert cheap.sort_key < dear.sort_key
 
 
 def test_a_state_keeps_four_digits_of_it() -> None:
-    assert cost_of(TRAINING, Work(started_at=after(-12345))).price == Price(hours=27.43, device=Device.GPU)
+    assert cost_of(TRAINING, WorkProgress(started_at=after(-12345))).recorded == RecordedCost(
+        hours=27.43, device=Device.GPU
+    )
 
 
 SECONDS = st.integers(min_value=0, max_value=10**8)
@@ -151,15 +153,15 @@ TYPES = st.sampled_from([None, *WEIGHTS])
 
 
 @st.composite
-def works(draw: st.DrawFn) -> Work:
+def works(draw: st.DrawFn) -> WorkProgress:
     moments = st.none() | SECONDS.map(lambda seconds: after(-seconds))
     bound = st.none() | st.builds(Walltime, SECONDS.map(lambda seconds: after(-seconds)), ANY_SECONDS)
-    return Work(started_at=draw(moments), saved_at=draw(moments), walltime=draw(bound))
+    return WorkProgress(started_at=draw(moments), saved_at=draw(moments), walltime=draw(bound))
 
 
 @given(PODS, works(), TYPES, SECONDS)
 def test_a_cost_never_falls_while_nothing_is_saved(
-    pod: PodBuilder, work: Work, workload_type: str | None, later: int
+    pod: PodBuilder, work: WorkProgress, workload_type: str | None, later: int
 ) -> None:
     before, then = cost_of(pod, work, workload_type), cost_of(pod, work, workload_type, after(later))
     assert 0 <= before.hours <= then.hours < math.inf
@@ -167,7 +169,7 @@ def test_a_cost_never_falls_while_nothing_is_saved(
 
 @given(PODS, works(), TYPES, SECONDS)
 def test_a_checkpoint_never_makes_a_pod_dearer(
-    pod: PodBuilder, work: Work, workload_type: str | None, ago: int
+    pod: PodBuilder, work: WorkProgress, workload_type: str | None, ago: int
 ) -> None:
     """So whoever sets the annotation of its own pod only makes it a likelier victim."""
     saved = replace(work, saved_at=after(-ago))
@@ -176,15 +178,17 @@ def test_a_checkpoint_never_makes_a_pod_dearer(
 
 
 @given(PODS, works(), TYPES, st.integers(min_value=0, max_value=1000))
-def test_more_devices_never_cost_less(pod: PodBuilder, work: Work, workload_type: str | None, gpus: int) -> None:
+def test_more_devices_never_cost_less(
+    pod: PodBuilder, work: WorkProgress, workload_type: str | None, gpus: int
+) -> None:
     fewer = pod.asking(**{"nvidia.com/gpu": str(gpus + 1)})
     more = pod.asking(**{"nvidia.com/gpu": str(gpus + 2)})
     assert cost_of(fewer, work, workload_type).hours <= cost_of(more, work, workload_type).hours
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=20)), st.text(max_size=10), works())
-def test_any_pod_has_a_cost(annotations: dict[str, str], amount: str, work: Work) -> None:
+def test_any_pod_has_a_cost(annotations: dict[str, str], amount: str, work: WorkProgress) -> None:
     (found,) = pod_views(a_pod().asking(cpu=amount).build())
     view = PodView("", {}, annotations, found.spec, is_template=False)
     plan = checkpoint_plan.read_leniently(annotations, SETTINGS)
-    assert 0 <= cost.decide_cost(view, plan, work, SETTINGS, NOW).price.hours < math.inf
+    assert 0 <= cost.decide_cost(view, plan, work, SETTINGS, NOW).recorded.hours < math.inf

@@ -83,4 +83,4 @@ CASES: dict[str, tuple[Pod, list[PodDisruptionBudget], bool]] = {
 
 @pytest.mark.parametrize(("pod", "budgets", "want"), CASES.values(), ids=CASES)
 def test_whether_a_budget_holds_a_pod(pod: Pod, budgets: list[PodDisruptionBudget], *, want: bool) -> None:
-    assert eviction_pdb.is_held(pod, budgets) is want
+    assert eviction_pdb.is_eviction_blocked(pod, budgets) is want

@@ -7,7 +7,7 @@ import pytest
 
 from reprieve_webhooks.admission.review import Malformed
 from reprieve_webhooks.extender import api
-from reprieve_webhooks.extender.api import Answer, Asked
+from reprieve_webhooks.extender.api import PreemptionArgs, PreemptionResult
 
 POD = {"metadata": {"name": "p", "uid": "p", "creationTimestamp": None}, "spec": {"containers": []}, "status": {}}
 
@@ -46,7 +46,7 @@ READ = {
 
 @pytest.mark.parametrize(("body", "proposed"), READ.values(), ids=READ)
 def test_candidates_are_read_by_node(body: bytes, proposed: Any) -> None:
-    assert api.parse(body) == Asked("p", proposed)
+    assert api.parse(body) == PreemptionArgs("p", proposed)
 
 
 DEEP = 14_000
@@ -93,8 +93,8 @@ def test_a_call_about_more_than_a_cluster_has_is_none(
     says: str,
     is_whole: bool,  # noqa: FBT001
 ) -> None:
-    monkeypatch.setattr(api, "_MOST_NODES", 3)
-    monkeypatch.setattr(api, "_MOST_VICTIMS", 2)
+    monkeypatch.setattr(api, "_MAX_NODES", 3)
+    monkeypatch.setattr(api, "_MAX_VICTIMS", 2)
     named = {node: (whole if is_whole else meta)(*uids) for node, uids in proposed.items()}
     found = api.parse(args(**{"NodeNameToVictims" if is_whole else "NodeNameToMetaVictims": named}))
     assert (found.detail if isinstance(found, Malformed) else "").endswith(says)
@@ -103,11 +103,11 @@ def test_a_call_about_more_than_a_cluster_has_is_none(
 
 def test_a_native_gang_with_a_pod_on_each_node_of_the_largest_cluster_is_let_through() -> None:
     gang = meta(*(f"pod-{number}" for number in range(5_000)))
-    assert isinstance(api.parse(args(NodeNameToMetaVictims={"one": gang, "two": gang})), Asked)
+    assert isinstance(api.parse(args(NodeNameToMetaVictims={"one": gang, "two": gang})), PreemptionArgs)
 
 
 def test_the_answer_is_as_go_reads_it() -> None:
-    assert json.loads(api.render(Answer("one", ("a", "b"), 1))) == {
+    assert json.loads(api.render(PreemptionResult("one", ("a", "b"), 1))) == {
         "NodeNameToMetaVictims": {"one": {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 1}}
     }
 

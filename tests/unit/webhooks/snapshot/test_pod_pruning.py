@@ -11,11 +11,11 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube import pod_requests, quantity
 from reprieve_policy.lifecycle.eviction import Phase, render
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.selection import Obstacle, snapshot_builder
+from reprieve_policy.preemption.selection import DryRunStatus, snapshot_builder
 from reprieve_policy.preemption.selection.api_objects import Pod
-from reprieve_policy.preemption.selection.snapshot import Tenant
+from reprieve_policy.preemption.selection.snapshot import ScheduledPod
 from reprieve_testing.builders import NOW, after, an_eviction
-from reprieve_testing.scenes import a_room, a_scene, a_tenant
+from reprieve_testing.scenes import a_node_info, a_scheduled_pod, a_snapshot
 from reprieve_webhooks.snapshot import pod_pruning
 
 MANY = range(5000)
@@ -69,30 +69,30 @@ def a_pod(*said: Mapping[str, Any], node: str = "n") -> Pod:
     return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
 
 
-def kept(pod: Pod) -> Tenant:
-    return snapshot_builder.tenant_of(pod_pruning.trim(pod)[0], Facts(), now=NOW)
+def kept(pod: Pod) -> ScheduledPod:
+    return snapshot_builder.scheduled_pod_of(pod_pruning.prune(pod)[0], Facts(), now=NOW)
 
 
 @pytest.mark.parametrize("said", LARGE.values(), ids=LARGE)
 def test_no_pod_takes_more_memory_than_so_much(said: Mapping[str, Any]) -> None:
-    trimmed, packed = pod_pruning.trim(a_pod(said))
+    trimmed, packed = pod_pruning.prune(a_pod(said))
 
-    assert len(packed) <= pod_pruning.LARGEST
-    assert len(snapshot_builder.tenant_of(trimmed, Facts(), now=NOW).amounts) <= 64
+    assert len(packed) <= pod_pruning.MAX_ENCODED_BYTES
+    assert len(snapshot_builder.scheduled_pod_of(trimmed, Facts(), now=NOW).amounts) <= 64
     assert msgspec.msgpack.decode(packed, type=Pod) == trimmed
 
 
 def test_nor_does_one_of_which_all_is_large_and_all_is_read() -> None:
     read = sorted(text for name, text in vars(keys).items() if name.isupper() and "/" in text)
     said = {"labels": dict.fromkeys(read, "a" * 63), "annotations": dict.fromkeys(read, "a" * 5000)}
-    kept_whole = {"annotations": {key: "a" * (4096 if key in pod_pruning._ASKS else 256) for key in read}}
+    kept_whole = {"annotations": {key: "a" * (4096 if key in pod_pruning._MARK_KEYS else 256) for key in read}}
     ports = [{"hostPort": 1 + index, "hostIP": f"{'1234:' * 7}1234"} for index in MANY]
     gpus = [an_asking(index, **{f"{'a' * 50}{index:05}/gpu": "1234567n"}) for index in MANY]
     spec = {"spec": {"containers": [{"name": "main", "ports": ports}, *gpus], "nodeName": "n" * 253}}
 
     for metadata in (said, said | kept_whole):
-        _, packed = pod_pruning.trim(a_pod({"metadata": metadata}, spec))
-        assert len(packed) <= 3 * pod_pruning.LARGEST
+        _, packed = pod_pruning.prune(a_pod({"metadata": metadata}, spec))
+        assert len(packed) <= 3 * pod_pruning.MAX_ENCODED_BYTES
 
 
 def test_of_one_that_is_large_it_is_known_what_a_policy_reads() -> None:
@@ -101,8 +101,8 @@ def test_of_one_that_is_large_it_is_known_what_a_policy_reads() -> None:
     small, large = kept(a_pod(told)), kept(a_pod(LARGE["labels"], told))
 
     assert large.labels == {keys.PREEMPTION_CLASS: "2"}
-    assert (large.preemption_class, large.is_going, large.is_told) == (2, True, True)
-    assert (large.amounts, large.priority, large.work) == (small.amounts, small.priority, small.work)
+    assert (large.preemption_class, large.is_leaving, large.notified) == (2, True, True)
+    assert (large.amounts, large.priority, large.progress) == (small.amounts, small.priority, small.progress)
 
 
 def test_of_one_with_many_containers_it_is_known_what_they_ask_for() -> None:
@@ -119,7 +119,7 @@ def test_of_one_that_asks_for_many_things_the_usual_ones_and_devices_are_known()
     found = kept(a_pod({"spec": {"containers": [*unusual, an_asking(0, **usual)]}}))
 
     assert {name: quantity.render(found.amounts[name]) for name in usual} == usual
-    assert found.stake.devices == 8
+    assert found.cost_inputs.devices == 8
 
 
 def test_of_one_with_many_ports_of_the_node_the_first_are_known() -> None:
@@ -134,7 +134,7 @@ def test_one_that_is_usual_is_kept_with_all_its_labels() -> None:
 
 @pytest.mark.parametrize("what", ["tolerations", "selectors", "labels"])
 def test_one_that_waits_and_is_too_large_takes_nobody(what: str) -> None:
-    preemptor = snapshot_builder.preemptor_of(pod_pruning.trim(a_pod(LARGE[what], node=""))[0], Facts())
-    built = a_scene(a_room("n", a_tenant("low"), cpu=1)).build()
+    preemptor = snapshot_builder.preemptor_of(pod_pruning.prune(a_pod(LARGE[what], node=""))[0], Facts())
+    built = a_snapshot(a_node_info("n", a_scheduled_pod("low"), cpu=1)).build()
 
-    assert selection.decide(preemptor, built, ["n"]).obstacles == {"n": Obstacle.UNSUITABLE}
+    assert selection.decide(preemptor, built, ["n"]).node_statuses == {"n": DryRunStatus.UNSUITABLE}

@@ -6,7 +6,7 @@ import pytest
 
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.checkpointing import checkpoint_plan
-from reprieve_policy.checkpointing.checkpoint_plan import DELIVERED, Hint
+from reprieve_policy.checkpointing.checkpoint_plan import DELIVERED_BY_OPERATOR, Hint
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Container, ContainerPort, Resource, Spec, VolumeMount
 from reprieve_testing.builders import a_pod
@@ -95,12 +95,12 @@ def test_a_hint_goes_to(hint: str, spec: Spec, missing: str) -> None:
 @pytest.mark.parametrize(("hint", "spec"), [case[:2] for case in CASES.values()], ids=CASES)
 def test_a_scheme_that_is_not_carried_yet_is_warned_of(hint: str, spec: Spec) -> None:
     parsed = checkpoint_plan.parse_hint(hint, "")
-    warned = () if type(parsed) in DELIVERED else (f"{PATH}: {NO_AGENT}",)
+    warned = () if type(parsed) in DELIVERED_BY_OPERATOR else (f"{PATH}: {NO_AGENT}",)
     assert decide_admission(hinted(hint, spec), None, Facts()).warnings == warned
 
 
 def test_what_is_carried_is_a_hint() -> None:
-    assert set(Hint.__args__) > DELIVERED
+    assert set(Hint.__args__) > DELIVERED_BY_OPERATOR
 
 
 def test_a_template_is_checked_too() -> None:

@@ -83,7 +83,7 @@ def test_a_quota_promises_no_more_than_it_allows(case: Case) -> None:
 
 
 def test_a_quota_without_a_spec_is_admitted() -> None:
-    assert decide_admission(Resource(kind="ElasticQuota"), None, Facts()).is_silent
+    assert decide_admission(Resource(kind="ElasticQuota"), None, Facts()).is_empty
 
 
 @pytest.mark.parametrize("group", ["scheduling.sigs.k8s.io", "scheduling.x-k8s.io"])

@@ -14,7 +14,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.kube import kinds
 from reprieve_policy.kube.objects import ObjectMeta, PodTemplate, Resource, TemplatedResource, pod_views
-from reprieve_policy.traits import Traits
+from reprieve_policy.traits import GangTraits
 from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
 
 CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"
@@ -32,7 +32,7 @@ CLASSES = {
 FACTS = Facts(priority_classes=CLASSES, settings=PolicySettings(max_preemption_priority_lift=1000))
 
 
-def traits(pod: PodBuilder, facts: Facts = FACTS) -> Traits:
+def traits(pod: PodBuilder, facts: Facts = FACTS) -> GangTraits:
     view = next(pod_views(pod.build()))
     own = membership.read(view)
     assert own is not None
@@ -113,7 +113,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_new_pod_is_as_the_rest_of_its_gang(case: Case) -> None:
-    facts = replace(case.facts, gang=traits(case.rest, case.facts))
+    facts = replace(case.facts, gang_traits=traits(case.rest, case.facts))
     verdict = decide_admission(case.pod.build(), None, facts)
     assert tuple(str(violation) for violation in verdict.violations) == case.refused
 
@@ -123,12 +123,12 @@ def test_what_nobody_knows_is_not_refused() -> None:
 
 
 def test_a_pod_of_no_gang_is_compared_with_none() -> None:
-    assert decide_admission(a_pod().in_class(5).build(), None, replace(FACTS, gang=traits(MEMBER))).is_allowed
+    assert decide_admission(a_pod().in_class(5).build(), None, replace(FACTS, gang_traits=traits(MEMBER))).is_allowed
 
 
 def test_a_pod_that_joins_a_gang_is_as_the_rest_of_it() -> None:
     joining = MEMBER.in_class(5)
-    facts = replace(FACTS, gang=traits(MEMBER.in_class(3)))
+    facts = replace(FACTS, gang_traits=traits(MEMBER.in_class(3)))
     for before in (a_pod().in_class(5), a_pod().in_class(5).in_koordinators_gang("b", 2, 2)):
         verdict = decide_admission(joining.build(), before.build(), facts)
         assert [str(found) for found in verdict.violations] == [f'{CLASS}: Invalid value: "5": must be "3", {REST}']
@@ -178,15 +178,15 @@ GENERATED = {
 
 @pytest.mark.parametrize("member", GENERATED.values(), ids=GENERATED)
 def test_a_pod_of_a_gang_that_nobody_declared_is_not_compared(member: PodBuilder) -> None:
-    verdict = decide_admission(member.in_class(5).build(), None, replace(FACTS, gang=traits(member)))
-    assert verdict.is_silent
+    verdict = decide_admission(member.in_class(5).build(), None, replace(FACTS, gang_traits=traits(member)))
+    assert verdict.is_empty
 
 
 def test_a_template_is_not_compared_with_living_pods_which_it_replaces() -> None:
     template = MEMBER.in_class(5).in_template_of("Deployment")
     assert template.spec is not None
     assert isinstance(template.spec.template, PodTemplate)
-    assert decide_admission(template, None, replace(FACTS, gang=traits(MEMBER))).is_allowed
+    assert decide_admission(template, None, replace(FACTS, gang_traits=traits(MEMBER))).is_allowed
 
 
 CHANGES = {
@@ -210,13 +210,13 @@ def test_a_rollout_that_would_differ_from_what_it_replaces_is_warned_of(
 def test_a_template_that_is_new_in_its_object_replaces_none() -> None:
     before = of_templates(head=MEMBER)
     after = of_templates(head=MEMBER, workers=MEMBER)
-    assert decide_admission(after, before, FACTS).is_silent
+    assert decide_admission(after, before, FACTS).is_empty
 
 
 def test_a_leader_worker_set_replaces_whole_gangs() -> None:
     before = of_templates(leaderWorkerTemplate__workerTemplate=a_pod())
     after = of_templates(leaderWorkerTemplate__workerTemplate=a_pod().in_class(5))
-    assert decide_admission(after, before, FACTS).is_silent
+    assert decide_admission(after, before, FACTS).is_empty
 
 
 def any_pod(preemption_class: int, priority: int, preemptible: str, minimum: int | None) -> PodBuilder:
@@ -237,7 +237,7 @@ def admitted(pods: Sequence[PodBuilder]) -> list[PodBuilder]:
     """Create pods one after another, and return those that are admitted."""
     living: list[PodBuilder] = []
     for pod in pods:
-        facts = replace(FACTS, gang=traits(living[0])) if living else FACTS
+        facts = replace(FACTS, gang_traits=traits(living[0])) if living else FACTS
         if decide_admission(pod.build(), None, facts).is_allowed:
             living.append(pod)
     return living

@@ -194,4 +194,4 @@ def a_cronjob_without_a_job() -> Resource:
 
 
 def test_a_workload_without_a_template_has_no_gang() -> None:
-    assert decide_admission(a_cronjob_without_a_job(), None, Facts()).is_silent
+    assert decide_admission(a_cronjob_without_a_job(), None, Facts()).is_empty

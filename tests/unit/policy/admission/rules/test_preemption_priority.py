@@ -7,7 +7,7 @@ import pytest
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.objects import GroupTemplate, Resource
+from reprieve_policy.kube.objects import PodGroupTemplate, Resource
 from reprieve_testing.builders import a_pod, a_pod_group, a_priority_class, a_workload
 
 DEFENCE = "metadata.annotations[reprieve.dev/preemption-priority-class]"
@@ -39,7 +39,7 @@ class Case:
     warned: tuple[str, ...] = ()
 
 
-NESTED = (GroupTemplate(podGroupTemplates=(GroupTemplate(priorityClassName="high"),), priorityClassName="low"),)
+NESTED = (PodGroupTemplate(podGroupTemplates=(PodGroupTemplate(priorityClassName="high"),), priorityClassName="low"),)
 
 CASES = {
     "a pod of a class that may be lifted is": Case(
