@@ -113,6 +113,14 @@ record: setup binaries ## record anew what a real API server asks webhooks about
 docs: setup ## write the reference of rules (docs/rules) anew, from the rules and their pinned messages
 	@$(BIN)/python -m reference
 
+.PHONY: new-rule
+new-rule: setup ## create the files of a new admission rule and print the next steps (NAME=max-replicas)
+	@$(BIN)/python -m new_rule "$(NAME)"
+
+.PHONY: test-shard
+test-shard: setup binaries upstream ## one part of the cluster tests, for a CI that runs parts side by side (SHARD=1/4)
+	@files=$$($(BIN)/python -m shard "$(SHARD)" tests/cluster tests/differential) && $(BIN)/pytest $$files
+
 .PHONY: proto
 proto: setup ## write the operator's messages anew, from the published contract in proto/
 	@$(BIN)/python -m stubs

@@ -23,7 +23,9 @@ MESSAGES = ROOT / "tests" / "contract" / "golden" / "messages.txt"
 _HEADING = re.compile(r"# (?P<kind>\w+): (?P<sentence>.*) \[(?P<rules>[a-z, -]*)\]")
 _LABELLED = re.compile(r"\A(Checked|Warned of|Why|Source|Setting)(?=:| )")
 _KEY = re.compile(r"\[([a-z0-9.-]+/[a-z-]+)\]")
-_KEYS = frozenset(value for name, value in vars(keys).items() if name.isupper() and "/" in value[:-1])
+_KEYS = frozenset(
+    value for name, value in vars(keys).items() if name.isupper() and "/" in value[:-1]
+)
 _TOLERATIONS = (keys.TOLERATION_PREFIX, keys.OLD_TOLERATION_PREFIX)
 
 
@@ -135,7 +137,9 @@ def _kinds_in_short(page: Page) -> str:
 
 def _keys_of(page: Page, examples: tuple[Example, ...]) -> set[str]:
     """Return the keys that its texts name as fields, and those that its module imports."""
-    imported = {value for value in vars(page.module).values() if isinstance(value, str) and value in _KEYS}
+    imported = {
+        value for value in vars(page.module).values() if isinstance(value, str) and value in _KEYS
+    }
     said = {key for example in examples for text in example.texts for key in _KEY.findall(text)}
     return imported | {key for key in said if key in _KEYS or key.startswith(_TOLERATIONS)}
 

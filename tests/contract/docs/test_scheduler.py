@@ -1,7 +1,6 @@
 """docs/scheduler.md: its tables are the program's, and so is the manifest that it tells to apply."""
 
 import re
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -56,8 +55,3 @@ def test_what_it_tells_to_apply_is_there() -> None:
     named = set(re.findall(r"manifests/[a-z/.-]*[a-z]", TEXT))
     assert named == {"manifests/overlays/extender", "manifests/scheduler/stanza.yaml", "manifests/scheduler/second"}
     assert all((manifests.ROOT / path).exists() for path in named)
-
-
-def test_its_links_lead_to_pages() -> None:
-    folder = Path(manifests.ROOT / "docs")
-    assert all((folder / page).exists() for page in re.findall(r"\]\(([a-z-]+\.md)\)", TEXT))

@@ -199,14 +199,14 @@ def test_what_the_api_server_did_not_take_is_told_again_and_nothing_is_saved_twi
     assert program.process.poll() is None
     log = program.log.read_text()
     assert log.count("saved step") == 1
-    assert 'not told yet: 403 Forbidden: {"message":"not for you"}' in log
+    assert 'answer not sent yet: 403 Forbidden: {"message":"not for you"}' in log
 
 
 def test_an_api_server_that_is_away_ends_no_training(api: ApiServer, program: Program) -> None:
     api.stop()
     program.write(a_request("uid-1"))
     until("the checkpoint", lambda: "saved step" in program.log.read_text())
-    until("an attempt to tell", lambda: "not told yet" in program.log.read_text())
+    until("an attempt to tell", lambda: "answer not sent yet" in program.log.read_text())
     assert program.process.poll() is None
 
 

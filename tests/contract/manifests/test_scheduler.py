@@ -122,8 +122,8 @@ def test_the_components_memory_has_room_for_the_pods_that_are_measured_and_for_a
 ):
     (patch,) = manifests.read(COMPONENT / "webhooks.yaml")
     (container,) = patch["spec"]["template"]["spec"]["containers"]
-    page = (manifests.ROOT / "docs" / "scheduler.md").read_text(encoding="utf-8")
-    (pods, calls) = (int(found) for found in re.findall(r"(?:^Memory:|^to) (\d+) MiB", page, re.MULTILINE))
+    page = " ".join((manifests.ROOT / "docs" / "scheduler.md").read_text(encoding="utf-8").split())
+    (pods, calls) = (int(found) for found in re.findall(r"(?:\*\*Memory\*\*:|come to) (\d+) MiB", page))
     assert calls * MIB == (service._MOST_READ + service._MOST_AT_ONCE) * SETTINGS.max_extender_bytes
     # A fifth stays: for the copy that is made of a call once it is whole, and for what else there is.
     limit = quantity.parse(container["resources"]["limits"]["memory"], "memory")

@@ -169,7 +169,7 @@ def test_the_patch_that_adds_a_kind_is_shown_for_the_right_webhook() -> None:
 
 
 def test_the_patch_that_adds_a_scheduler_is_shown_for_the_right_webhook() -> None:
-    shown = (manifests.ROOT / "docs" / "guard.md").read_text()
+    shown = (manifests.ROOT / "docs" / "guard-reference.md").read_text()
     index = [found["name"] for found in VALIDATING].index("preemptions.reprieve.dev")
     assert f"{{op: test, path: /webhooks/{index}/name, value: preemptions.reprieve.dev}}" in shown
     assert f"path: /webhooks/{index}/matchConditions/0/expression" in shown

@@ -46,11 +46,11 @@ def test_the_file_is_read_anew_at_each_start(file: Path) -> None:
 def test_a_client_connection_of_its_own_is_refused(file: Path, render: object) -> None:
     assert callable(render)
     file.write_text(render(HEAD | OWN))
-    with pytest.raises(ClusterError, match=r"has a clientConnection, which is written by `up`; leave it out"):
+    with pytest.raises(ClusterError, match=r"has a clientConnection, which `up` writes: remove it"):
         scheduler_config.check(file)
 
 
 def test_half_a_document_is_refused(file: Path) -> None:
     file.write_text('{"profiles": ')
-    with pytest.raises(ClusterError, match="begins like JSON, and is not"):
+    with pytest.raises(ClusterError, match="begins like JSON but is not JSON"):
         scheduler_config.check(file)
