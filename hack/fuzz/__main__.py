@@ -1,16 +1,18 @@
-"""`make fuzz`: whatever is sent to the admission server, it answers, rightly, and lives.
+"""`make fuzz`: the admission server answers everything, answers it correctly, and keeps running.
 
-The server is the real process, started by its own command line, over TLS; behind it a stand-in for the API server. What
-must hold of every answer:
+The server is the real process, started by its own command line, over TLS, with a stub API server
+behind it. Of every answer must hold:
 
-- never 500, and never later than a bound;
-- what can be decoded is answered with an AdmissionReview of the same uid, allowed or denied as the policy says when it
-  is asked in this process; what cannot, with 400; what is too large, with 413; what does not come, with 408;
+- It is never 500, and never later than a bound.
+- A body that can be decoded gets an AdmissionReview with the same uid, allowed or denied as the
+  policy decides in this process. A body that cannot gets 400, one that is too large 413, one that
+  does not arrive 408.
 
-and of the process: it lives, its memory and its descriptors are at the end what they were, its log tells of no fault.
+Of the process must hold: it keeps running, its memory and file descriptors are at the end what they
+were at the beginning, and its log reports no internal error.
 
     make fuzz                            # 100,000 reviews from a new seed
-    make fuzz SEED=7 BUDGET=90s          # for so long
+    make fuzz SEED=7 BUDGET=90s          # for 90 seconds
     make fuzz SEED=7 ONLY=4711           # one case again
 """
 
@@ -46,16 +48,16 @@ MAX_REVIEW_BYTES = 8 * MEBIBYTE
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """The command line's options."""
 
     seed: int
-    reviews: int  # 0: until the time is over
-    seconds: float  # 0: until so many reviews were sent
+    reviews: int  # 0: until time runs out
+    seconds: float  # 0: until that many reviews were sent
     only: int | None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit status is 1 where anything was found."""
+    """Run; the exit status is 1 if anything was found."""
     options, progress = _parse(arguments), Progress()
     signal.signal(
         signal.SIGTERM, signal.default_int_handler
@@ -142,9 +144,12 @@ def _counts(tally: Tally) -> str:
 def _summary(options: Options, tally: Tally, vitals: Vitals, seconds: float) -> str:
     first, last = vitals.memory()
     return (
-        f"fuzz: seed {options.seed}: {_counts(tally)}; {tally.intruders.total():,} intruders of "
-        f"{len(tally.intruders)} kinds; {seconds:.0f} s, slowest answer {tally.slowest_seconds:.2f} s; "
-        f"RSS {first:.0f} to {last:.0f} MiB, descriptors {vitals.descriptors_before} to {vitals.descriptors()}"
+        f"fuzz: seed {options.seed}: {_counts(tally)}; {tally.intruders.total():,} hostile clients "
+        "of "
+        f"{len(tally.intruders)} kinds; {seconds:.0f} s, slowest answer "
+        f"{tally.slowest_seconds:.2f} s; "
+        f"RSS {first:.0f} to {last:.0f} MiB, descriptors {vitals.descriptors_before} to "
+        f"{vitals.descriptors()}"
     )
 
 
@@ -157,10 +162,10 @@ def _report(options: Options, found: Sequence[Wrong]) -> int:
                 / f"{options.seed}-{wrong.number}.http"
             )
             kept.write_bytes(wrong.sent)
-            print(f"fuzz: what was sent is in {kept}", file=sys.stderr)
+            print(f"fuzz: the request is in {kept}", file=sys.stderr)
     if found:
         print(
-            f"fuzz: again with: make fuzz SEED={options.seed} ONLY={found[0].number}",
+            f"fuzz: repeat with: make fuzz SEED={options.seed} ONLY={found[0].number}",
             file=sys.stderr,
         )
     return 1 if found else 0
@@ -170,7 +175,9 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser(
         "fuzz", description="Send hostile reviews to the admission server."
     )
-    parser.add_argument("--seed", type=int, default=None, help="of all cases (default: a new one)")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed of all cases (default: a new one)"
+    )
     parser.add_argument(
         "--budget",
         type=budget,
@@ -185,7 +192,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
 
 
 def budget(text: str) -> tuple[int, float]:
-    """Return a number of reviews or a number of seconds, the other one 0."""
+    """Return a number of reviews and a number of seconds; one of them is 0."""
     found = re.fullmatch(r"([1-9][0-9_,]*)(s?)", text)
     if found is None:
         raise argparse.ArgumentTypeError(

@@ -1,4 +1,4 @@
-"""The run itself: workers that send one case after the other, intruders beside them, and the first thing that is wrong."""
+"""One run: workers that send cases, hostile clients beside them, and the first finding."""
 
 from __future__ import annotations
 
@@ -18,17 +18,23 @@ from .oracle import Oracle
 
 WORKERS = 8
 ANSWER_SECONDS = 20.0
-"""The bound of every answer; 10 MB need most of a second, and on a machine that is busy with other things several."""
+"""The bound of every answer: 10 MB need most of a second, and several on a busy machine."""
 READ_TIMEOUT_SECONDS = 3.0
-"""What the server gives a client to send its review. Shorter than the default, so that slow clients cost the run less."""
+"""The server's limit for receiving a review.
+
+Shorter than the default, so that slow clients are quick.
+"""
 _ATTEMPTS = 3
-"""At a connection: on such a machine this program itself may take longer for a handshake than the server waits."""
+"""For a connection.
+
+On a busy machine, this program may need longer for a handshake than the server allows.
+"""
 INTRUDERS_SHARE = 1 / 250
 _PIPELINED = 4
 
 
 class Wrong(Exception):  # noqa: N818 - what was looked for, not a fault of this program
-    """Something that must not be; what was sent is in `sent`."""
+    """Something that must not happen; `sent` holds what was sent."""
 
     def __init__(self, number: int, what: str, sent: bytes = b"") -> None:
         super().__init__(what)
@@ -45,13 +51,13 @@ class Tally:
 
     @property
     def reviews(self) -> int:
-        """How many were answered."""
+        """The number of answered reviews."""
         return self.statuses.total()
 
 
 @dataclass
 class Campaign:
-    """One run: its seed, where it goes, and when it is over."""
+    """One run: its seed, its target, and its end."""
 
     seed: int
     target: Target
@@ -64,7 +70,7 @@ class Campaign:
         self._numbers = itertools.count()
 
     async def run(self, on_progress: Callable[[Tally], None]) -> None:
-        """Send until it is over; raises `Wrong` at the first thing that is."""
+        """Send until the run is over; raises the first `Wrong`."""
         async with _first_wrong(), self.judge.watching(), asyncio.TaskGroup() as self._tasks:
             running = [self._tasks.create_task(self._work()) for _ in range(WORKERS)]
             while not all(worker.done() for worker in running):
@@ -72,7 +78,7 @@ class Campaign:
                 await asyncio.wait(running, timeout=0.2)
 
     async def send(self, number: int) -> None:
-        """Send one case by itself, by its number."""
+        """Send one case alone, by its number."""
         async with _first_wrong(), self.judge.watching(), asyncio.TaskGroup() as self._tasks:
             connection = await self._one(number, None)
             if connection is not None:
@@ -102,7 +108,8 @@ class Campaign:
                 number, f"{exchange.story}: no answer within {ANSWER_SECONDS:g} s", _sent(exchange)
             ) from None
         except NoAnswer as error:
-            # On a busy machine this program is a slow client, which still sends when it is told so: that undoes the answer.
+            # On a busy machine, this program is a slow client. It still sends after the answer,
+            # which discards it.
             if not exchange.is_patient or time.monotonic() - started < READ_TIMEOUT_SECONDS:
                 raise Wrong(number, f"{exchange.story}: {error}", _sent(exchange)) from error
         if exchange.keeps_connection:
@@ -127,7 +134,7 @@ class Campaign:
             return await framing.make(rng, path, made, self.judge)
         except Exception as error:
             sent = b"\n".join(body.content for body in made)
-            raise Wrong(number, f"reading or judging it raises {error!r}", sent) from error
+            raise Wrong(number, f"reading or evaluating it raises {error!r}", sent) from error
 
     async def _talk(self, number: int, exchange: Exchange, connection: Connection) -> None:
         started = time.monotonic()
@@ -170,7 +177,7 @@ class Campaign:
 
 @asynccontextmanager
 async def _first_wrong() -> AsyncIterator[None]:
-    """Raise the first `Wrong` of a group by itself: the others are of the same moment."""
+    """Raise the first `Wrong` of a group alone: the others happened at the same moment."""
     try:
         yield
     except BaseExceptionGroup as group:

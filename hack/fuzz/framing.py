@@ -1,4 +1,4 @@
-"""A body on its way: whole, in chunks, in pieces, several at once; and with a head that lies about it."""
+"""How a body is sent: whole, chunked, in pieces, several at once, or with a false header."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _STUCK = 65_536  # bytes written without a pause
 
 @dataclass(frozen=True)
 class Exchange:
-    """What is written to one connection, in pieces, and what must come back."""
+    """What to write to one connection, in pieces, and what must come back."""
 
     story: str
     pieces: tuple[bytes, ...]
     expected: tuple[Expected, ...]
     bodies: tuple[bytes, ...] = field(default=(), repr=False)
-    """The reviews whose answers' uids are checked, one for each expected answer; empty where they cannot be."""
+    """The reviews whose answers' uids are checked, one for each answer; empty if they cannot be."""
     keeps_connection: bool = True
     pause_seconds: float = 0.0
-    """Between the pieces."""
+    """Seconds between the pieces."""
     is_patient: bool = False
-    """True where it may take longer than the server waits."""
+    """True if sending may take longer than the server waits."""
 
 
 Frame = Callable[[Random, str, list[Body], Oracle], Awaitable[Exchange]]
 
 
 async def make(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    """Return one body, or more of them at once, framed in a way that the seed chooses."""
+    """Return one body, or several at once, framed as the seed chooses."""
     frame = rng.choices(tuple(_FRAMES), tuple(_FRAMES.values()))[0]
-    # What is large is slow enough without a head that lies about it.
+    # A large body is slow enough without a false header.
     is_large = any(len(body.content) > _STUCK * 16 for body in bodies)
     exchange = await (_plain if is_large and frame is not _chunked else frame)(
         rng, path, bodies, judge
@@ -120,7 +120,7 @@ async def _of_another_type(rng: Random, path: str, bodies: list[Body], _: Oracle
 
 
 async def _encoded(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    """Say that the body is compressed, whether it is or not: it is never unpacked."""
+    """Declare the body as compressed, whether it is or not: the server never decompresses it."""
     body, encoding = bodies[0], rng.choice(("gzip", "deflate", "br", "zstd", "x"))
     expected = await judge.expect(path, body.content)
     lines = (JSON, f"Content-Encoding: {encoding}", f"Content-Length: {len(body.content)}")
@@ -164,7 +164,7 @@ async def _elsewhere(rng: Random, _: str, bodies: list[Body], __: Oracle) -> Exc
 
 
 async def _of_another_length(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
-    """Say less than is sent: the rest is no request."""
+    """Declare a shorter length: the rest is not a request."""
     content = bodies[0].content
     length = rng.randrange(len(content)) if content else 0
     expected = await judge.expect(path, content[:length])
@@ -213,12 +213,12 @@ _FRAMES: dict[Frame, float] = {
 
 
 def keeps(expected: Expected) -> bool:
-    """Return whether a connection goes on after an answer: not where the rest of a body is not waited for."""
+    """Return whether a connection stays open after an answer: not if the body is incomplete."""
     return oracle.TOO_LARGE not in expected.statuses
 
 
 def _patient(exchange: Exchange) -> Exchange:
-    """Expect to be told that it took too long: on a machine that is busy enough, this program is a slow client."""
+    """Also accept a timeout: on a very busy machine, this program is a slow client."""
     expected = tuple(
         replace(each, statuses=each.statuses | {oracle.LATE}) for each in exchange.expected
     )

@@ -1,4 +1,4 @@
-"""`python -m record`: act out every scene on a cluster of its own, and keep the reviews."""
+"""`python -m record`: perform every operation on a cluster of its own, and keep the reviews."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> int:
     """Return the exit status."""
     parser = argparse.ArgumentParser("record", description=__doc__)
     parser.add_argument(
-        "--name", default=CLUSTER, help="the cluster to make and to remove (default: %(default)s)"
+        "--name", default=CLUSTER, help="the cluster to create and to remove (default: %(default)s)"
     )
     name, progress = parser.parse_args().name, Progress()
     try:
@@ -53,7 +53,7 @@ def _record(lab: Lab, progress: Progress) -> None:
             old.unlink()
         since = 0
         for scene in SCENES:
-            # A scene that does nothing of its own is looked for in what the one before it set going.
+            # A scene without an action of its own is found in the consequences of the one before.
             since = since if scene.is_a_consequence else recorder.count
             scene.do(lab)
             _keep(scene, recorder.first(since, scene, scene.wants))
@@ -61,7 +61,7 @@ def _record(lab: Lab, progress: Progress) -> None:
 
 
 def _wait_recording(lab: Lab, recorder: Recorder) -> None:
-    """Configurations are in force a moment after they exist."""
+    """Wait until the webhook configurations are in force, which takes a moment."""
     wanted = Scene("", "UPDATE namespaces", lambda _: None, of=NAMESPACE)
     for attempt in range(100):
         lab.run(f"label namespace {NAMESPACE} --overwrite attempt=a{attempt}")

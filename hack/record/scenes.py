@@ -1,6 +1,6 @@
-"""Every operation whose review is kept, in order: its sentence, what is done, and which of the reviews it is.
+"""Every operation whose review is kept, in order: its sentence, its action, and its review.
 
-Pods that are bad from the start can be made because nothing but the recorder reviews them.
+Pods that are invalid for Reprieve can be created, because only the recorder reviews them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ HELD = ["example.com/hold"]
 
 @dataclass(frozen=True)
 class Scene:
-    """One operation; `wants` is `OPERATION resource[/subresource]`, asked of the validating recorder unless said."""
+    """One operation.
+
+    `wants` is `OPERATION resource[/subresource]`, sent to the validating webhook unless stated.
+    """
 
     name: str
     wants: str
@@ -29,17 +32,17 @@ class Scene:
     by: str = ""
     """The end of the user's name."""
     of: str = ""
-    """The beginning of the object's name, where others of its kind change meanwhile."""
+    """The beginning of the object's name, if other objects of its kind change at the same time."""
     asked_as: str = "validate"
     keep_managed_fields: bool = False
 
     @property
     def is_a_consequence(self) -> bool:
-        """True where a controller, or an earlier step of the scene before, makes it."""
+        """True if a controller, or the action of the scene before, causes it."""
         return self.do is _nothing
 
     def __call__(self, asked: Asked) -> bool:
-        """Return whether this review is the one."""
+        """Return whether this is the scene's review."""
         request = asked.review["request"]
         subresource = request.get("subResource", "")
         resource = request["resource"]["resource"] + (f"/{subresource}" if subresource else "")
@@ -125,14 +128,15 @@ def _scaling(kind: str) -> Callable[[Lab], None]:
     def do(lab: Lab) -> None:
         lab.make(a_workload(kind, "scaled", labels=BAD, replicas=0))
         lab.run(
-            f"scale {kind.lower()} scaled --replicas=1 --as={KUBE_SYSTEM}horizontal-pod-autoscaler --as-group=system:masters"
+            f"scale {kind.lower()} scaled --replicas=1 --as={KUBE_SYSTEM}horizontal-pod-autoscaler "
+            "--as-group=system:masters"
         )
 
     return do
 
 
 def _settle(lab: Lab, name: str) -> None:
-    """Let its controller have its say first: without this, each recording shows another moment."""
+    """Wait for the controller first: without this, each recording shows another moment."""
     lab.run(f"rollout status deployment/{name} --timeout=30s")
 
 
@@ -214,7 +218,7 @@ def _classes(lab: Lab) -> None:
 
 
 def _nothing(_: Lab) -> None:
-    """What is wanted follows from the scene before, by a controller."""
+    """Do nothing: a controller causes the review, after the scene before."""
 
 
 SCENES: tuple[Scene, ...] = (
