@@ -1,6 +1,7 @@
-"""From latencies of creations to what a policy adds to them. No I/O.
+"""Figures of `make bench-admission`: what a policy adds to the latency of a creation. No I/O.
 
-What is added is the difference to the turn without a policy in the same round; what is printed is the median over rounds.
+The addition is the difference to the turn without a policy in the same round. Printed figures are
+medians over the rounds.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ class Turn:
     microseconds: Mapping[int, int]  # how often each latency was seen
     server_cpu_seconds: float  # of the webhooks' process
     api_server_cpu_seconds: float
-    failed_open: int  # calls of webhooks that failed, so that the pod was admitted unseen
+    failed_open: int  # webhook calls that failed, so that the pod was admitted without a review
 
     @property
     def pods(self) -> int:
-        """How many pods were created, all admitted."""
+        """The number of pods that were created, all of them admitted."""
         return sum(self.microseconds.values())
 
     def percentile_ms(self, share: float) -> float:
-        """Return a latency that `share` of all creations did not exceed."""
+        """Return the latency that `share` of all creations did not exceed."""
         return figures.percentile(self.microseconds, share) / 1000
 
 
@@ -49,7 +50,10 @@ class Row:
 
 
 def summarise(turns: Iterable[Turn], reference: str) -> dict[int, dict[str, Row]]:
-    """Return, by the number of clients and the contender, what was measured; `reference` is the one without a policy."""
+    """Return the rows by number of clients and contender.
+
+    `reference` is the one without a policy.
+    """
     grouped: dict[int, dict[str, list[Turn]]] = {}
     for turn in turns:
         grouped.setdefault(turn.clients, {}).setdefault(turn.contender, []).append(turn)
@@ -83,7 +87,7 @@ def _row(turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
 
 
 def ratio(turns: Sequence[Turn], one: str, other: str, clients: int, share: float) -> float:
-    """Return one contender's latency by another's in the same round, the median over the rounds."""
+    """Return a contender's latency over another's in the same round: the median over the rounds."""
     of = {
         (turn.contender, turn.round): turn.percentile_ms(share)
         for turn in turns
@@ -94,12 +98,12 @@ def ratio(turns: Sequence[Turn], one: str, other: str, clients: int, share: floa
 
 
 def doubts(turns: Iterable[Turn]) -> list[str]:
-    """Return whose latencies are not those of a policy that was asked each time, one sentence each."""
+    """Return a sentence for each policy that was not called each time."""
     failed: dict[str, int] = {}
     for turn in turns:
         failed[turn.contender] = failed.get(turn.contender, 0) + turn.failed_open
     return [
-        f"{count} calls for {name} failed, and their pods were admitted unseen"
+        f"{count} calls for {name} failed, and their pods were admitted without a review"
         for name, count in failed.items()
         if count
     ]
@@ -124,7 +128,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def document(turns: Sequence[Turn], reference: str, **more: object) -> dict[str, object]:
-    """Return everything as JSON: each turn as it was measured, and the printed rows."""
+    """Return everything as JSON: each turn as measured, and the printed rows."""
     rows = {
         str(clients): [asdict(row) for row in of.values()]
         for clients, of in summarise(turns, reference).items()

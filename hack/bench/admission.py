@@ -1,7 +1,9 @@
-"""`make bench-admission`: what each way to enforce a policy adds to the creation of a pod, on a real API server.
+"""`make bench-admission`: what each way to enforce a policy adds to the creation of a pod.
 
-Rounds go through all contenders, each beginning with another one; in a turn only that contender's policy is in place.
-After that the two servers are asked directly for as long as an hour of a busy cluster would ask them, to see them grow.
+The measurements use a real API server. Rounds go through all contenders, each round beginning with
+another one. In a turn, only that contender's policy is in place. Afterwards, the load generator
+calls the two servers directly, as often as a busy cluster would in an hour, to see their memory
+grow.
 """
 
 from __future__ import annotations
@@ -41,13 +43,16 @@ PEER_VALIDATING = "controller-runtime, validating"
 PEER_BOTH = "controller-runtime, both"
 _COMPARED = ((VALIDATING, PEER_VALIDATING), (BOTH, PEER_BOTH))
 _WARM_UP_CLIENTS, _WARM_UP_SECONDS = 4, 0.3
-"""Few: what many leave behind of calls given up would still be worked on when one client's turn begins."""
+"""Few connections.
+
+Abandoned calls of many would still be running in the next turn of one client.
+"""
 _VALIDATING, _MUTATING = "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """The command line's options."""
 
     rounds: int
     seconds: float
@@ -59,7 +64,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Bench:
-    """The cluster, the servers beside it, and how pods are created."""
+    """The cluster, the servers beside it, and the client that creates pods."""
 
     cluster: Cluster
     reprieve: Server
@@ -91,7 +96,7 @@ class Bench:
         )
 
     def _failed_open(self) -> float:
-        """Return how often the API server gave up a webhook and admitted what it asked about."""
+        """Return how often the API server gave up on a webhook and admitted the object."""
         metrics: str = api.call(self.cluster, "GET", "/metrics")
         counted = (
             line
@@ -108,7 +113,7 @@ class Bench:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit status is 1 where something cannot be measured."""
+    """Measure and print; the exit status is 1 if something cannot be measured."""
     options, progress = _parse(arguments), Progress()
     conditions = _conditions(options)
     signal.signal(
@@ -227,7 +232,8 @@ def _report(
             print(_compare(rows[ours], rows[theirs]))
         by_hand = [added.ratio(turns, CEL, BY_HAND, clients, share) for share in (0.50, 0.99)]
         print(
-            f"{CEL}: {by_hand[0]:.2f} × {BY_HAND} at p50, {by_hand[1]:.2f} × at p99 (of the whole creation)"
+            f"{CEL}: {by_hand[0]:.2f} × {BY_HAND} at p50, {by_hand[1]:.2f} × at p99 (of the whole "
+            "creation)"
         )
     print()
     for each in grown:
@@ -236,7 +242,8 @@ def _report(
     for doubt in added.doubts(turns):
         print(f"But {doubt}.")
     print(
-        "Medians over the rounds; what is added is the difference to no policy in the same round, in ms."
+        "Medians over the rounds; the addition is the difference to no policy in the same round, "
+        "in ms."
     )
     if options.json_file is not None:
         written = added.document(
@@ -253,7 +260,10 @@ def _order(rows: dict[str, added.Row]) -> list[str]:
 def _compare(ours: added.Row, theirs: added.Row) -> str:
     p50 = ours.added_p50_ms / theirs.added_p50_ms
     p99 = ours.added_p99_ms / theirs.added_p99_ms
-    return f"{ours.contender} adds {p50:.2f} × at p50 and {p99:.2f} × at p99 of what {theirs.contender} adds"
+    return (
+        f"{ours.contender} adds {p50:.2f} × at p50 and {p99:.2f} × at p99 of the addition of "
+        f"{theirs.contender}"
+    )
 
 
 def _conditions(options: Options) -> dict[str, object]:
@@ -291,7 +301,8 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         type=int,
         default=soak.QUARTER_OF_AN_HOUR,
         metavar="N",
-        help=f"asked of each server directly, to see it grow; {4 * soak.QUARTER_OF_AN_HOUR} are an hour at 100/s (default: %(default)s)",
+        help="sent to each server directly, to see its memory grow; "
+        f"{4 * soak.QUARTER_OF_AN_HOUR} are an hour at 100/s (default: %(default)s)",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="also write everything as JSON"

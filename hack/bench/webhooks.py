@@ -1,8 +1,8 @@
 """`make bench-webhooks`: Reprieve's admission server beside two in Go, in one interleaved run.
 
-Every server has one core and all the load it can bear from the other, over the same kept-alive TLS connections, with
-the same reviews. Rounds go A B C A B C, so that whatever else the machine does meets all of them; ratios are of turns
-in the same round.
+Each server has one core, and the load generator has the other. All get the same reviews over the
+same kept-alive TLS connections, as fast as they answer. Rounds go A B C A B C, so that other work
+on the machine affects all of them; ratios compare turns of the same round.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ CONNECTIONS = 8
 WARM_UP_SECONDS = 1.0
 REFERENCE = contenders.CONTROLLER_RUNTIME
 CAVEAT = (
-    "Medians over the rounds; × is the median of the ratios within each round. Ratios of one run hold; the absolute "
-    "figures are of this machine at this hour."
+    "Medians over the rounds; × is the median of the ratios within each round. Ratios within a run "
+    "are "
+    "comparable; absolute figures depend on the machine and the moment."
 )
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """The command line's options."""
 
     rounds: int
     seconds: float
@@ -49,7 +50,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Bench:
-    """What a turn needs: the load generator, its core, and the files that it reads."""
+    """What a turn needs: the load generator, its core, and its files."""
 
     load: Path
     load_core: int
@@ -58,7 +59,7 @@ class Bench:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit status is 1 where a server answers wrongly or cannot be measured."""
+    """Measure and print; the exit status is 1 if a server answers wrongly or cannot be measured."""
     options, progress = _parse(arguments), Progress()
     conditions = _conditions(options)
     signal.signal(
@@ -90,7 +91,8 @@ def _measure(options: Options, progress: Progress) -> list[Turn]:
             _write_reviews(options, folder),
         )
         with progress.task(
-            f"starting {len(commands)} servers on core {server_core}; the load is on core {load_core}"
+            f"starting {len(commands)} servers on core {server_core}; the load is on core "
+            f"{load_core}"
         ):
             running = [
                 stack.enter_context(
@@ -157,7 +159,8 @@ def _report(turns: Sequence[Turn], options: Options, conditions: Mapping[str, ob
     busiest = max(turn.load_share for turn in turns)
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
     print(
-        f"{CAVEAT}\nEvery answer was checked. The load generator was busy {busiest:.0%} of its core at most."
+        f"{CAVEAT}\nEvery answer was checked. The load generator was busy {busiest:.0%} of its "
+        "core at most."
     )
     for doubt in figures.doubts(turns):
         print(f"But {doubt}.")
@@ -195,9 +198,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         metavar="B,B",
         help="of the reviews [B] (default: 4096,30720)",
     )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="also write everything that was measured"
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all measurements")
     options = parser.parse_args(arguments)
     return Options(options.rounds, options.seconds, options.sizes, options.json)
 

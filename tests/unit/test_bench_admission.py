@@ -59,7 +59,7 @@ def test_a_ratio_is_of_whole_creations_in_the_same_round() -> None:
 def test_a_webhook_that_was_not_heard_is_told_of() -> None:
     turns = [a_turn("a", 1, 2.0, failed_open=2), a_turn("a", 2, 2.0, failed_open=1), a_turn("b", 1, 2.0)]
 
-    assert added.doubts(turns) == ["3 calls for a failed, and their pods were admitted unseen"]
+    assert added.doubts(turns) == ["3 calls for a failed, and their pods were admitted without a review"]
 
 
 def test_the_table_is_aligned() -> None:

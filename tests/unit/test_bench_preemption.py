@@ -340,7 +340,7 @@ def test_what_no_table_has_is_said_in_sentences() -> None:
         "stock scheduler: wasted pod-seconds a victim by how it saves: 8.0 (hinted, 1)",
         "stock scheduler: all urgent pods, preempting or not, start after 1.00 s (p50), 1.00 s (p99); 1 never",
         "stock scheduler: 2 of 4 pods were never placed: 2 batch",
-        "stock scheduler: the scheduler asked for 4 deletions, of which 1 were refused",
+        "stock scheduler: the scheduler requested 4 deletions; 1 were refused",
         "stock scheduler: answers of the guard: 1 put-off",
         "a second stands for 60: a wasted pod-second is 0.017 pod-hours of a cluster's life",
     ]
@@ -352,11 +352,11 @@ def test_what_speaks_against_a_turn_is_said() -> None:
     turn = a_turn(a_record(end="failed"), late_seconds=0.25, seconds=100.0, counted=counts)
 
     assert figures.doubts([turn]) == [
-        "stock scheduler, seed 1: workloads were played late, by 0.25 s (p99): the machine was busy",
-        "stock scheduler, seed 1: 1 pods ended and nobody had deleted them",
-        "stock scheduler, seed 1: 3 reviews that failed open, and nobody was asked",
-        "stock scheduler, seed 1: 2 calls that the extender did not answer, and the scheduler chose by itself",
-        "stock scheduler, seed 1: cut off after 100 s, with work left",
+        "stock scheduler, seed 1: the replay was late by 0.25 s (p99): the machine was busy",
+        "stock scheduler, seed 1: 1 pods ended without a deletion",
+        "stock scheduler, seed 1: 3 reviews that failed open: no webhook was called",
+        "stock scheduler, seed 1: 2 calls that the extender did not answer: the scheduler's own choice stood",
+        "stock scheduler, seed 1: stopped after 100 s, with work left",
     ]
 
 

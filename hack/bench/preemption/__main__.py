@@ -1,7 +1,8 @@
 """`make bench-preemption`: the same jobs against each way to preempt, one after another.
 
-Each contender gets a fresh cluster of simulated nodes and the same trace, drawn from a seed. What is printed is how soon
-preemptors start, how many victims that takes, and how much of the victims' work is lost.
+Each contender gets a fresh cluster of simulated nodes and the same trace, drawn from a seed. The
+report says how soon preemptors start, how many victims that takes, and how much work the victims
+lose.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .trace import LOAD, Trace, generate
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """The command line's options."""
 
     traces: Sequence[Trace]
     contenders: Sequence[Contender]
@@ -39,7 +40,7 @@ class Options:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and draw; the exit status is 1 where something cannot be measured."""
+    """Measure, print and draw; the exit status is 1 if something cannot be measured."""
     options, progress = _parse(arguments), Progress()
     conditions = _conditions(options)
     # Without this, cluster and programs would outlive a `kill`.
@@ -109,7 +110,7 @@ def _conditions(options: Options) -> dict[str, object]:
 def _parse(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser("bench-preemption", description=__doc__)
     add = parser.add_argument
-    add("--jobs", type=int, default=2000, help="of a trace (default: %(default)s)")
+    add("--jobs", type=int, default=2000, help="jobs in a trace (default: %(default)s)")
     add("--nodes", type=int, default=200, help="simulated (default: %(default)s)")
     add(
         "--contenders",
@@ -117,12 +118,14 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         metavar="NAME,…",
         help="some of %(default)s (default: all)",
     )
-    add("--seeds", default="1", metavar="N,N", help="a trace for each (default: %(default)s)")
+    add(
+        "--seeds", default="1", metavar="N,N", help="one trace for each seed (default: %(default)s)"
+    )
     add(
         "--window",
         type=float,
         metavar="SECONDS",
-        help="in which the jobs arrive (default: 8 a second)",
+        help="time in which the jobs arrive (default: 8 a second)",
     )
     add(
         "-o",
@@ -136,7 +139,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         "--cluster",
         default="bench-preemption",
         metavar="NAME",
-        help="made and removed (default: %(default)s)",
+        help="name of the cluster that is created and removed (default: %(default)s)",
     )
     found = parser.parse_args(arguments)
     names = found.contenders.split(",")

@@ -1,6 +1,6 @@
-"""From what became of each pod to what is printed. No I/O.
+"""Figures of `make bench-preemption`, from the record of each pod. No I/O.
 
-Where a contender had several traces, their pods are counted together.
+If a contender had several traces, their pods are counted together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .run import End
 from .trace import KINDS, SIMULATED_SECONDS, Trace
 
 LATE_SECONDS = 0.1
-"""From so much on, the process that plays the workloads is part of what is measured."""
+"""From this share of a core on, the process that plays the workloads affects the figures."""
 _SCHEDULER = "system:kube-scheduler"
 _REFUSED = 400
 _HOUR = 3600
@@ -33,12 +33,12 @@ class Turn:
     contender: str
     seed: int
     records: Sequence[Record]
-    wanted: Mapping[str, int]  # pods to be finished, by tier
+    wanted: Mapping[str, int]  # pods of the trace, by tier
     seconds: float
     horizon_seconds: float
-    late_seconds: float  # of the process that plays the workloads, p99
-    deletions: int  # of pods, by the scheduler, that were admitted
-    refusals: int  # and that were not
+    late_seconds: float  # p99 of the replay process
+    deletions: int  # pod deletions by the scheduler that were admitted
+    refusals: int  # and those that were refused
     counted: dict[str, int]
 
 
@@ -48,37 +48,35 @@ class Row:
 
     contender: str
     preemptors: int
-    placed: int  # of those
-    starts: Sequence[
-        float
-    ]  # seconds from a preemptor's creation to its start, ascending, of those that were placed
-    urgent_starts: Sequence[
-        float
-    ]  # the same of all pods that are urgent, whether they had to preempt or not
+    placed: int  # preemptors that were placed
+    starts: Sequence[float]  # seconds from a placed preemptor's creation to its start, ascending
+    urgent_starts: Sequence[float]  # the same for all urgent pods, with or without a preemption
     urgent_unplaced: int
     victims: int
-    wasted: Mapping[str, float]  # pod-seconds of victims, by how they save
+    wasted: Mapping[str, float]  # pod-seconds of victims, by their way to save
     victims_by_kind: Mapping[str, int]
     occupied: float  # pod-seconds on nodes, of all pods
     wanted: int
     finished: int
-    unplaced: Mapping[str, int] = field(default_factory=dict)  # pods that never started, by tier
+    unplaced: Mapping[str, int] = field(
+        default_factory=dict
+    )  # pods that were never placed, by tier
 
     @property
     def victims_a_placement(self) -> float:
-        """Victims for each preemptor that was placed."""
+        """Victims for each placed preemptor."""
         return self.victims / self.placed if self.placed else math.nan
 
     @property
     def wasted_seconds(self) -> float:
-        """Pod-seconds that preemptions undid."""
+        """Pod-seconds of work that preemptions discarded."""
         return sum(self.wasted.values())
 
 
 def turn_of(
     contender: str, trace: Trace, played: Played, log: Iterable[Entry], counted: dict[str, int]
 ) -> Turn:
-    """Return a turn from what was seen, what the API server wrote down, and what the programs have counted."""
+    """Return a turn from the replay, the audit log, and the programs' counters."""
     asked = [
         entry
         for entry in log
@@ -102,17 +100,17 @@ def turn_of(
 
 
 def is_victim(record: Record) -> bool:
-    """True for one that was deleted before its work was done."""
+    """True if the pod was deleted before its work was done."""
     return record.terminated_at is not None and record.end != End.FINISHED.value
 
 
 def start_of(record: Record) -> float:
-    """Return the seconds from a pod's creation to its start, infinity where it never came to that."""
+    """Return the seconds from a pod's creation to its start; infinity if it never started."""
     return math.inf if record.started_at is None else record.started_at - record.created_at
 
 
 def summarise(turns: Iterable[Turn]) -> list[Row]:
-    """Return a row for each contender, in the order in which they were first seen."""
+    """Return a row for each contender, in the order of their first turns."""
     by_contender: dict[str, list[Turn]] = {}
     for turn in turns:
         by_contender.setdefault(turn.contender, []).append(turn)
@@ -188,13 +186,16 @@ def _shown(number: float) -> str:
 
 
 def sentences(rows: Sequence[Row], turns: Sequence[Turn]) -> list[str]:
-    """Return what no table has, one sentence each."""
+    """Return the figures that are in no table, one sentence each."""
     return [
         *(_waste_by_kind(row) for row in rows if row.victims),
         *(_urgent(row) for row in rows if row.urgent_starts),
         *(_left(row) for row in rows),
         *(sentence for row in rows for sentence in _asked(row.contender, turns)),
-        f"a second stands for {SIMULATED_SECONDS}: a wasted pod-second is {SIMULATED_SECONDS / _HOUR:.3f} pod-hours of a cluster's life",
+        (
+            f"a second stands for {SIMULATED_SECONDS}: a wasted pod-second is "
+            f"{SIMULATED_SECONDS / _HOUR:.3f} pod-hours of a cluster's life"
+        ),
     ]
 
 
@@ -209,27 +210,36 @@ def _waste_by_kind(row: Row) -> str:
 
 def _urgent(row: Row) -> str:
     p50, p99 = (_shown(percentile(row.urgent_starts, share)) for share in (0.5, 0.99))
-    return f"{row.contender}: all urgent pods, preempting or not, start after {p50} s (p50), {p99} s (p99); {row.urgent_unplaced:,} never"
+    return (
+        f"{row.contender}: all urgent pods, preempting or not, start after {p50} s (p50), {p99} s "
+        f"(p99); {row.urgent_unplaced:,} never"
+    )
 
 
 def _left(row: Row) -> str:
     if not row.unplaced:
         return f"{row.contender}: every pod was placed"
     each = ", ".join(f"{number:,} {tier}" for tier, number in row.unplaced.items())
-    return f"{row.contender}: {sum(row.unplaced.values()):,} of {row.wanted:,} pods were never placed: {each}"
+    return (
+        f"{row.contender}: {sum(row.unplaced.values()):,} of {row.wanted:,} pods were never "
+        f"placed: {each}"
+    )
 
 
 def _asked(contender: str, turns: Iterable[Turn]) -> Iterator[str]:
     own = [turn for turn in turns if turn.contender == contender]
     deletions, refusals = sum(turn.deletions for turn in own), sum(turn.refusals for turn in own)
-    yield f"{contender}: the scheduler asked for {deletions + refusals:,} deletions, of which {refusals:,} were refused"
+    yield (
+        f"{contender}: the scheduler requested {deletions + refusals:,} deletions; {refusals:,} "
+        "were refused"
+    )
     for who in (counted.GUARD, counted.EXTENDER):
         if said := counted.shown([turn.counted for turn in own], who):
             yield f"{contender}: answers of the {who}: {said}"
 
 
 def doubts(turns: Iterable[Turn]) -> list[str]:
-    """Return why a turn is not what it seems, one sentence each."""
+    """Return reasons to mistrust a turn, one sentence each."""
     return [
         f"{turn.contender}, seed {turn.seed}: {doubt}" for turn in turns for doubt in _doubts(turn)
     ]
@@ -239,19 +249,22 @@ def _doubts(turn: Turn) -> Iterator[str]:
     failed = sum(record.end == End.FAILED.value for record in turn.records)
     late, left_alone = turn.late_seconds, counted.fallbacks(turn.counted)
     if late > LATE_SECONDS:
-        yield f"workloads were played late, by {late:.2f} s (p99): the machine was busy"
+        yield f"the replay was late by {late:.2f} s (p99): the machine was busy"
     if failed:
-        yield f"{failed:,} pods ended and nobody had deleted them"
+        yield f"{failed:,} pods ended without a deletion"
     if counted.FAILED_OPEN in turn.counted:
-        yield f"{turn.counted[counted.FAILED_OPEN]:,} {counted.FAILED_OPEN}, and nobody was asked"
+        yield f"{turn.counted[counted.FAILED_OPEN]:,} {counted.FAILED_OPEN}: no webhook was called"
     if left_alone:
-        yield f"{left_alone:,} calls that the extender did not answer, and the scheduler chose by itself"
+        yield (
+            f"{left_alone:,} calls that the extender did not answer: the scheduler's own choice "
+            "stood"
+        )
     if turn.seconds >= turn.horizon_seconds:
-        yield f"cut off after {turn.seconds:.0f} s, with work left"
+        yield f"stopped after {turn.seconds:.0f} s, with work left"
 
 
 def document(turns: Sequence[Turn], **more: object) -> dict[str, object]:
-    """Return everything as JSON: the printed rows, and each pod as it was seen, times to the millisecond."""
+    """Return everything as JSON: the printed rows, and each pod's record, times in milliseconds."""
     rows = [asdict(row) for row in summarise(turns)]
     return {"rows": rows, "turns": [_rounded(asdict(turn)) for turn in turns], **more}
 

@@ -1,4 +1,4 @@
-"""All pods of a run, as a watch tells of them, and what is known of each in the end. No I/O, no clock."""
+"""The record of every pod of a run, from watch events. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One pod as it is reported; times are seconds after the first job could arrive."""
+    """One pod as it is reported; times are seconds since the first job could arrive."""
 
     job: str
     index: int
@@ -37,16 +37,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Played:
-    """What came of a trace."""
+    """The result of a trace."""
 
     records: list[Record]
     seconds: float
     late_seconds: list[float]
-    """By how much the process that plays the workloads was later than it wanted to be, ten times a second, ascending."""
+    """Delays of the replay process against its plan, ten times a second, ascending [s]."""
 
 
 class Ledger:
-    """What became of each pod, by uid, and what is left to do of each place in a job."""
+    """Each pod's record, by uid, and the remaining work of each place in a job."""
 
     def __init__(self, trace: Trace) -> None:
         self._jobs = {job.name: job for job in trace.jobs}
@@ -63,19 +63,22 @@ class Ledger:
         return len(self._finished) == len(self._left)
 
     def counts(self) -> str:
-        """Return how far the run is, for whoever waits."""
+        """Return the progress of the run as text."""
         running = sum(
             run.started_at is not None and run.ended_at is None for run in self._runs.values()
         )
         victims = sum(run.terminated_at is not None for run in self._runs.values())
-        return f"{len(self._finished):,} of {len(self._left):,} finished, {running:,} run, {victims:,} victims"
+        return (
+            f"{len(self._finished):,} of {len(self._left):,} finished, {running:,} run, "
+            f"{victims:,} victims"
+        )
 
     def at(self, address: str) -> Run | None:
-        """Return the pod that has an address now."""
+        """Return the pod that has an address now, or None."""
         return self._by_address.get(address)
 
     def see(self, event: str, pod: Mapping[str, Any], now: float) -> Run | None:
-        """Take note of what a watch says of a pod; return its run, None where it is none of the trace's."""
+        """Record a watch event of a pod; return its run, or None if the pod is not of the trace."""
         uid, labels = pod["metadata"]["uid"], pod["metadata"].get("labels", {})
         run = self._runs.get(uid)
         if run is None:
@@ -94,7 +97,7 @@ class Ledger:
         return run
 
     def records(self, began_at: float, now: float) -> Iterator[Record]:
-        """Yield what is known of each pod."""
+        """Yield the record of each pod."""
         for run in self._runs.values():
             times = {
                 name: None if (at := getattr(run, name)) is None else at - began_at

@@ -1,4 +1,4 @@
-"""The figures as PNG: how soon preemptors start, what their victims lose, how many there are."""
+"""Plots as PNG: how soon preemptors start, what their victims lose, how many victims there are."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .figures import Row
 from .trace import KINDS
 
 Axes = Any
-"""matplotlib's, which is imported where it draws: all else works without it."""
+"""matplotlib's type; matplotlib is imported only to draw, so that the rest works without it."""
 
 _INCHES = (7.0, 4.2)
 _DOTS_AN_INCH = 150
 _LEAST_SECONDS = 0.01
-"""What is sooner is drawn here: the axis is logarithmic."""
+"""Sooner starts are drawn here: the axis is logarithmic."""
 
 
 def steps(starts: Sequence[float], of: int) -> tuple[list[float], list[float]]:
-    """Return the share of preemptors that had started, over seconds; those never placed keep it below 1."""
+    """Return the share of started preemptors over seconds; unplaced ones keep it below 1."""
     return [max(start, _LEAST_SECONDS) for start in starts], [
         number / of for number in range(1, len(starts) + 1)
     ]
@@ -74,7 +74,7 @@ def _victims(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """Return the contenders for below their bars: in one line, they would run into each other."""
+    """Return the contenders' names, broken into lines, for the labels below their bars."""
     return [row.contender.replace(" (", "\n(") for row in rows]
 
 

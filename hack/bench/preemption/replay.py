@@ -1,6 +1,7 @@
-"""Plays a trace against a cluster: creates its jobs when they arrive, and is the workload of every pod.
+"""Replays a trace on a cluster: creates its jobs when they arrive, and plays every pod's workload.
 
-One process with one clock: when a pod was created, ran, was deleted and ended is when its watch said so.
+One process with one clock: a pod was created, ran, was deleted and ended when its watch event
+arrived.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _PAUSE_SECONDS = 0.1
 _STRATEGIC_PATCH = {"Content-Type": "application/strategic-merge-patch+json"}
 _PODS = f"/api/v1/namespaces/{objects.NAMESPACE}/pods"
 _OVER = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-"""Somebody else ended the pod in the same moment."""
+"""Conflict or not found: another client ended the pod at the same moment."""
 
 
 async def play(trace: Trace, kubeconfig: Path, say: Callable[[str], None]) -> Played:
-    """Play a trace to its end, or to its horizon."""
+    """Replay a trace to its end, or to its horizon."""
     ledger = Ledger(trace)
     async with _session(kubeconfig) as session:
         stage = _Stage(session, ledger)
@@ -59,7 +60,7 @@ async def play(trace: Trace, kubeconfig: Path, say: Callable[[str], None]) -> Pl
 
 
 class _Stage:
-    """The cluster's pods, and what their workloads do."""
+    """The cluster's pods and their workloads."""
 
     def __init__(self, session: aiohttp.ClientSession, ledger: Ledger) -> None:
         self._session = session
@@ -68,17 +69,17 @@ class _Stage:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, what: Coroutine[Any, Any, None]) -> None:
-        """Do something beside all else."""
+        """Run a coroutine in the background."""
         self._tasks.add(asyncio.create_task(what))
 
     def check(self) -> None:
-        """Raise what has failed."""
+        """Raise the error of a background task."""
         for task in [task for task in self._tasks if task.done()]:
             self._tasks.remove(task)
             task.result()
 
     async def end(self) -> None:
-        """Let no workload do anything any more."""
+        """Stop all workloads."""
         for timer in self._timers.values():
             timer.cancel()
         for task in self._tasks:
@@ -96,7 +97,7 @@ class _Stage:
             )
 
     async def watch(self) -> None:
-        """Take note of all that happens to pods."""
+        """Record all changes of pods."""
         version = ""
         while True:
             path = f"{_PODS}?watch=true&allowWatchBookmarks=true&resourceVersion={version}"
@@ -113,7 +114,7 @@ class _Stage:
                         self._see(said["type"], said["object"])
 
     def answer(self, address: str, method: str, _path: str, body: bytes) -> Mapping[str, object]:
-        """Return what the workload at an address answers to a hint, or to the question how far it is."""
+        """Return the workload's answer to a hint, or to a poll of its progress."""
         run = self._ledger.at(address)
         if run is None or run.job.checkpoints is None:
             return {"state": "cannot"}
@@ -130,7 +131,7 @@ class _Stage:
             self._arm(run)
 
     def _arm(self, run: Run) -> None:
-        """Have the workload do what it does next when it is time to."""
+        """Schedule the workload's next action."""
         if timer := self._timers.pop(run.uid, None):
             timer.cancel()
         if due := run.next():
@@ -148,7 +149,7 @@ class _Stage:
             self._arm(run)
 
     async def _exit(self, run: Run, exit_code: int) -> None:
-        """Say of a pod, as its kubelet would, that its container has ended."""
+        """Report, as a pod's kubelet would, that its container has ended."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         await self._call(
             "PATCH", f"{_PODS}/{run.name}/status", objects.ended(run.uid, now, exit_code=exit_code)
@@ -174,7 +175,7 @@ def _session(kubeconfig: Path) -> aiohttp.ClientSession:
     trust = ssl.create_default_context(
         cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
     )
-    # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
+    # Python 3.13 requires extensions that the API server's self-signed certificate does not have.
     trust.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     return aiohttp.ClientSession(
         cluster["server"],

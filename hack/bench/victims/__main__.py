@@ -1,7 +1,8 @@
-"""`make bench-victims`: from mark to hint to deletion, beside the least possible, in a cluster of many other pods.
+"""`make bench-victims`: from mark to hint to deletion, beside a minimal program.
 
-Rounds go through both contenders with the same number of fresh victims each; then the pods that are no victims are doubled,
-and the first size is measured again. At the end a turn of each goes through a relay that counts bytes.
+The cluster has many other pods. Rounds go through both contenders with the same number of fresh
+victims each. Then the number of other pods is doubled, and the first size is measured again. At the
+end, a turn of each contender goes through a relay that counts bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .subject import Subject, redirected
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """The command line's options."""
 
     victims: tuple[int, ...]
     rounds: tuple[int, ...]  # for each number of victims
@@ -47,7 +48,7 @@ class Options:
 
 @dataclass
 class Measured:
-    """All that was measured."""
+    """All measurements."""
 
     turns: list[Turn]
     starts: list[Start]
@@ -55,7 +56,7 @@ class Measured:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit status is 1 where something cannot be measured."""
+    """Measure and print; the exit status is 1 if something cannot be measured."""
     options, progress = _parse(arguments), Progress()
     conditions = _conditions(options)
     # Without this, cluster and programs would outlive a `kill`.
@@ -103,7 +104,7 @@ def _operating(
 ) -> Iterator[tuple[Subject, Start]]:
     operator = Subject(cluster, kubectl)
     try:
-        with progress.task("the operator starts and looks at all pods") as task:
+        with progress.task("the operator starts and reads all pods") as task:
             start = operator.start(arena.bystanders, task.tick)
         yield operator, start
     finally:
@@ -129,7 +130,7 @@ def _count_bytes(
                     operator,
                     _,
                 ):
-                    passed.sent = passed.received = 0  # The sweep is not the victims'.
+                    passed.sent = passed.received = 0  # The sweep's bytes do not count.
                     arena.turn(operator, victims, 1)
         yield Traffic(
             contender=contender, victims=victims, sent=passed.sent, received=passed.received

@@ -1,4 +1,4 @@
-"""Where it is measured: a cluster filled with pods, one process of workloads, and turns of fresh victims."""
+"""The measurement: a cluster filled with pods, one process for all workloads, turns of victims."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Workload:
     @classmethod
     @contextmanager
     def running(cls, answer: str) -> Iterator[Workload]:
-        """Answer hints for as long as the block runs."""
+        """Answer hints during the block."""
         words = [sys.executable, "-m", workload.__name__, "--answer", answer]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         try:
@@ -50,7 +50,7 @@ class Workload:
             process.communicate()
 
     def heard(self, namespace: str) -> dict[str, float]:
-        """Return when each pod of a namespace was hinted, in seconds since the epoch."""
+        """Return when each pod of a namespace got its hint, in seconds since the epoch."""
         url = f"http://127.0.0.1:{self.port}{workload.HEARD}{namespace}"
         with urllib.request.urlopen(url, timeout=30) as answer:
             found: dict[str, float] = json.load(answer)
@@ -59,7 +59,7 @@ class Workload:
 
 @dataclass
 class Used:
-    """What a contender took in a turn."""
+    """What a contender used in a turn."""
 
     cpu_seconds: float = 0.0
     rss_mib: float = 0.0
@@ -68,7 +68,7 @@ class Used:
 
 
 class Arena:
-    """One cluster, and what is done to its pods."""
+    """One cluster and its pods."""
 
     def __init__(
         self, cluster: Cluster, kubectl: Kubectl, hints: Workload, progress: Progress
@@ -81,7 +81,7 @@ class Arena:
         self._namespaces = (f"bench-{int(time.time())}-{number}" for number in count(1))
 
     def fill(self, wanted: int) -> None:
-        """Have so many pods that are no victims, all running."""
+        """Bring the number of running pods that are not victims to `wanted`."""
         self._make_namespace(pods.BYSTANDERS)
         there = self._count(pods.BYSTANDERS)
         with self._progress.task(f"{wanted:,} pods that are no victims") as task:
@@ -96,7 +96,10 @@ class Arena:
     def turn(
         self, operator: Subject | None, victims: int, number: int, kubeconfig: Path | None = None
     ) -> Turn:
-        """Make victims, mark them all at once, and wait until they are gone; without an operator, by the bare program."""
+        """Create victims, mark them all at once, and wait until they no longer exist.
+
+        Without an operator, the bare program handles them.
+        """
         contender, namespace = REPRIEVE if operator else BARE, next(self._namespaces)
         with self._progress.task(f"{victims:,} victims, {contender}, round {number}") as task:
             self._make_namespace(namespace)
@@ -138,7 +141,7 @@ class Arena:
 
         self._hands(task, "mark", namespace, victims)
         self._wait("are gone", victims, are_gone, task)
-        self._wait("are told of", victims, _Settled(operator.calls), task)
+        self._wait("are handled", victims, _Settled(operator.calls), task)
         return Used(
             cpu_seconds=process.cpu_seconds() - cpu,
             rss_mib=peak,
@@ -149,7 +152,7 @@ class Arena:
     def _make_namespace(self, name: str) -> None:
         self._kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         account = {"name": "default", "namespace": name}
-        # The controller-manager makes it too, some time; without it, no pod is admitted.
+        # The controller-manager creates it too, later; without it, no pod is admitted.
         self._kubectl.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
 
     def _hands(
@@ -185,7 +188,7 @@ class Arena:
             for last in process.stdout:
                 task.tick(f"{verb} {last.strip()}" if last[0].isdigit() else "")
         finally:
-            # Interrupted, it must not go on without us.
+            # After an interruption, this process must not continue alone.
             process.terminate()
             process.communicate()
         if not last.startswith("{"):
@@ -219,7 +222,7 @@ class Arena:
 
 
 class _Settled:
-    """True once what is asked for has not changed for a while: Events come after the victims are gone."""
+    """True once the answer stays the same for a while: Events come after the last deletion."""
 
     def __init__(self, ask: Callable[[], Counter[str]]) -> None:
         self._ask = ask

@@ -1,7 +1,8 @@
-"""What is done to pods from outside, by a process of its own: `create`, `mark`, and `end`, the least possible for a victim.
+"""A process that acts on pods from outside: `create`, `mark`, and `end`, the minimum for a victim.
 
-`end` is the bare program beside Reprieve: it patches each victim with the mark and deletes it, two calls, nothing else.
-It writes a line with the number done from time to time, and at last one with its own processor time.
+`end` is the bare program beside Reprieve: it patches each victim with the mark and deletes it, two
+calls and nothing else. The process writes a line with its progress from time to time, and finally a
+line with its processor time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TRIES = 8
 
 
 class Hands:
-    """One session with the API server, over as many connections as there are calls at once."""
+    """One session with the API server, with as many connections as concurrent calls."""
 
     def __init__(
         self, session: aiohttp.ClientSession, server: str, options: argparse.Namespace
@@ -40,7 +41,7 @@ class Hands:
         self.done = 0
 
     async def run(self) -> None:
-        """Do it to all pods."""
+        """Act on all pods."""
         numbers = iter(range(self._options.first, self._options.first + self._options.count))
         do: Callable[[int], Awaitable[None]] = getattr(self, f"_{self._options.verb}")
         async with asyncio.TaskGroup() as group:
@@ -85,7 +86,7 @@ async def _work(options: argparse.Namespace) -> None:
     cluster = config["clusters"][0]["cluster"]
     authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
     trust = ssl.create_default_context(cadata=authority)
-    # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
+    # Python 3.13 requires extensions that the API server's self-signed certificate does not have.
     trust.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
     connector = aiohttp.TCPConnector(limit=AT_ONCE, ssl=trust)
