@@ -1,8 +1,8 @@
 """A stub API server with a few objects that never change.
 
-It is enough for Reprieve's program to become ready. With it, the benchmarks measure the real program, started from its own command line, without a
-cluster that would share its core. Lists and single objects are answered at once, or with 404; a
-watch stays open and silent until the end.
+It is enough for Reprieve's program to become ready. With it, the benchmarks measure the real
+program, started from its own command line, without a cluster that would share its core. Lists and
+single objects are answered at once, or with 404; a watch stays open and silent until the end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Counts the bytes between a program and the API server.
 
-A port forwards everything unchanged, TLS included. It has a turn of its own, because forwarding takes time.
+A port forwards everything unchanged, TLS included. It has a turn of its own, because forwarding
+takes time.
 """
 
 from __future__ import annotations
