@@ -63,7 +63,7 @@ test-chaos: setup binaries ## kill -9 of all parts at every write of a victim's 
 
 .PHONY: test-gangs
 test-gangs: setup binaries ## a hundred preemptions of gangs by gangs on the stock scheduler, with guard and extender (ROUNDS=100)
-	@GANG_ROUNDS=$(or $(ROUNDS),100) $(BIN)/pytest tests/cluster/test_scheduler_gangs.py
+	@GANG_ROUNDS=$(or $(ROUNDS),100) $(BIN)/pytest tests/cluster/extender/test_gangs.py
 
 .PHONY: check
 check: setup ## lint, types and layers

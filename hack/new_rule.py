@@ -15,10 +15,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
+from reprieve_policy.objects import Resource
+
 from reprieve_policy import rules, verdict
 from reprieve_policy.admission import decide_admission
 from reprieve_policy.facts import Facts
-from reprieve_policy.objects import Resource
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = Path(rules.__file__).parent.relative_to(ROOT)
@@ -111,7 +112,7 @@ Next:
    violations appear in this order.
 3. In {rule.test}, replace the TODO case, then add one case for each branch:
        .venv/bin/pytest {rule.test}
-4. Add a case for each message to tests/contract/test_webhooks_messages.py. Delete
+4. Add a case for each message to tests/contract/webhooks/test_messages.py. Delete
    tests/contract/golden/messages.txt, run that test twice, and read the difference.
 5. make docs check test-fast
 """

@@ -12,9 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from reprieve_policy import form, keys
-from reprieve_policy.kinds import CUSTOM, POD_KINDS
-from reprieve_policy.rules import RULES
+from reprieve_policy import keys
+from reprieve_policy.admission import manifest_form
+from reprieve_policy.admission.rules import RULES
+from reprieve_policy.kube.kinds import CUSTOM, POD_KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "rules"
@@ -84,7 +85,7 @@ def _pages() -> Iterator[Page]:
         module = inspect.getmodule(rule.check)
         assert module is not None
         yield Page(rule.id, rule.kinds, module)
-    yield Page(form.RULE, frozenset(), form)
+    yield Page(manifest_form.RULE, frozenset(), manifest_form)
 
 
 def _index(pages: list[Page]) -> Iterator[str]:

@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 from msgspec import Raw
 
 from bench import stub_api
-from reprieve_policy import gang
+from reprieve_policy.gangs import membership
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
-from reprieve_policy.objects import Resource, annotations_of, pod_views
-from reprieve_runtime.api import JSON, Api, ApiError, Params
-from reprieve_runtime.stored import Named, WatchEvent
-from reprieve_webhooks import handlers, review
-from reprieve_webhooks.cache import ClusterFacts
-from reprieve_webhooks.review import Malformed, Request
+from reprieve_policy.kube.objects import Resource, annotations_of, pod_views
+from reprieve_runtime.client.api import JSON, Api, ApiError, Params
+from reprieve_runtime.client.stored import Named, WatchEvent
+from reprieve_webhooks.admission import handlers, review
+from reprieve_webhooks.admission.review import Malformed, Request
+from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 
 VALIDATE, MUTATE = "/validate", "/mutate"
 _HANDLERS = {VALIDATE: handlers.validate, MUTATE: handlers.mutate}
@@ -138,7 +138,7 @@ class Oracle:
         if (
             path == VALIDATE
             and resource is not None
-            and any(gang.read(view) for view in pod_views(resource))
+            and any(membership.read(view) for view in pod_views(resource))
         ):
             # The rest of a gang depends on what other clients sent before.
             return Expected(statuses)

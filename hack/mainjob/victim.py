@@ -9,8 +9,10 @@ from http import HTTPStatus
 from typing import Any
 
 from realcluster.programs import NAMESPACE, OPERATOR
-from reprieve_policy import eviction, keys, timestamp
-from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy import keys
+from reprieve_policy.kube import timestamp
+from reprieve_policy.lifecycle import eviction
+from reprieve_policy.lifecycle.eviction import Eviction, Phase
 
 from .promise import BrokenPromiseError
 from .scene import Background, Scene

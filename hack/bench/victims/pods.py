@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from reprieve_policy import keys, mark
+from reprieve_policy import keys
+from reprieve_policy.lifecycle import mark
 
 Document = dict[str, Any]
 

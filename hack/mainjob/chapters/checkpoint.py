@@ -7,8 +7,9 @@ from mainjob import koordinator, promise, victim, workload
 from mainjob.narrator import Narrator
 from mainjob.scene import Background, Scene
 from mainjob.world import World
-from reprieve_policy import keys, timestamp
-from reprieve_policy.eviction import Eviction
+from reprieve_policy import keys
+from reprieve_policy.kube import timestamp
+from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.verdict import quote
 
 TITLE = "A training Job gets notice, saves its work, and resumes elsewhere"

@@ -8,8 +8,9 @@ from mainjob.narrator import Narrator
 from mainjob.scene import Background, Scene
 from mainjob.world import World
 from realcluster.programs import OPERATOR
-from reprieve_policy import keys, timestamp
-from reprieve_policy.eviction import Outcome
+from reprieve_policy import keys
+from reprieve_policy.kube import timestamp
+from reprieve_policy.lifecycle.eviction import Outcome
 
 TITLE = "A silent victim goes at its deadline; a slow one gets one extension"
 
