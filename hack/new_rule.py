@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
-from reprieve_policy.objects import Resource
-
-from reprieve_policy import rules, verdict
-from reprieve_policy.admission import decide_admission
+from reprieve_policy import verdict
+from reprieve_policy.admission import rules
+from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import Resource
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = Path(rules.__file__).parent.relative_to(ROOT)
