@@ -12,6 +12,7 @@ import ast
 import keyword
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
@@ -143,10 +144,9 @@ def _is_list_of_rules(node: ast.stmt) -> bool:
     return isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RULES"
 
 
-def _imports(*names: object) -> str:
+def _imports(*names: type | Callable[..., object]) -> str:
     """Return the import lines of classes and functions, from the modules that define them."""
-    lines = (f"from {name.__module__} import {name.__name__}\n" for name in names)  # type: ignore[attr-defined]
-    return "".join(sorted(lines))
+    return "".join(sorted(f"from {name.__module__} import {name.__name__}\n" for name in names))
 
 
 def _source() -> str:

@@ -14,7 +14,7 @@ from . import figures
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class AdmissionTurn:
     """One contender's turn in one round, with a number of clients."""
 
     contender: str
@@ -37,7 +37,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class AdmissionRow:
     """One contender with a number of clients: medians over all rounds."""
 
     contender: str
@@ -49,12 +49,12 @@ class Row:
     added_api_server_cpu_seconds_per_thousand: float
 
 
-def summarise(turns: Iterable[Turn], reference: str) -> dict[int, dict[str, Row]]:
+def summarise(turns: Iterable[AdmissionTurn], reference: str) -> dict[int, dict[str, AdmissionRow]]:
     """Return the rows by number of clients and contender.
 
     `reference` is the one without a policy.
     """
-    grouped: dict[int, dict[str, list[Turn]]] = {}
+    grouped: dict[int, dict[str, list[AdmissionTurn]]] = {}
     for turn in turns:
         grouped.setdefault(turn.clients, {}).setdefault(turn.contender, []).append(turn)
     return {
@@ -63,15 +63,15 @@ def summarise(turns: Iterable[Turn], reference: str) -> dict[int, dict[str, Row]
     }
 
 
-def _row(turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
-    def median(of: Callable[[Turn], float]) -> float:
+def _row(turns: Sequence[AdmissionTurn], reference: Sequence[AdmissionTurn]) -> AdmissionRow:
+    def median(of: Callable[[AdmissionTurn], float]) -> float:
         return statistics.median(of(turn) for turn in turns)
 
-    def added(of: Callable[[Turn], float]) -> float:
+    def added(of: Callable[[AdmissionTurn], float]) -> float:
         by_round = {turn.round: turn for turn in reference}
         return statistics.median(of(turn) - of(by_round[turn.round]) for turn in turns)
 
-    return Row(
+    return AdmissionRow(
         contender=turns[0].contender,
         p50_ms=median(lambda turn: turn.percentile_ms(0.50)),
         p99_ms=median(lambda turn: turn.percentile_ms(0.99)),
@@ -86,7 +86,9 @@ def _row(turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
     )
 
 
-def ratio(turns: Sequence[Turn], one: str, other: str, clients: int, share: float) -> float:
+def ratio(
+    turns: Sequence[AdmissionTurn], one: str, other: str, clients: int, share: float
+) -> float:
     """Return a contender's latency over another's in the same round: the median over the rounds."""
     of = {
         (turn.contender, turn.round): turn.percentile_ms(share)
@@ -97,7 +99,7 @@ def ratio(turns: Sequence[Turn], one: str, other: str, clients: int, share: floa
     return statistics.median(of[one, number] / of[other, number] for number in rounds)
 
 
-def doubts(turns: Iterable[Turn]) -> list[str]:
+def doubts(turns: Iterable[AdmissionTurn]) -> list[str]:
     """Return a sentence for each policy that was not called each time."""
     failed: dict[str, int] = {}
     for turn in turns:
@@ -109,13 +111,13 @@ def doubts(turns: Iterable[Turn]) -> list[str]:
     ]
 
 
-def table(rows: Iterable[Row]) -> str:
+def table(rows: Iterable[AdmissionRow]) -> str:
     """Return the rows as text for a terminal."""
     columns = ("p50 ms", "p99 ms", "added p50", "added p99", "CPU s/1,000", "API server's")
     return figures.aligned([("contender", *columns), *(_cells(row) for row in rows)])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: AdmissionRow) -> tuple[str, ...]:
     return (
         row.contender,
         f"{row.p50_ms:.2f}",
@@ -127,7 +129,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def document(turns: Sequence[Turn], reference: str, **more: object) -> dict[str, object]:
+def document(turns: Sequence[AdmissionTurn], reference: str, **more: object) -> dict[str, object]:
     """Return everything as JSON: each turn as measured, and the printed rows."""
     rows = {
         str(clients): [asdict(row) for row in of.values()]

@@ -29,7 +29,7 @@ from realcluster.state import Cluster
 from reprieve_certs import bundle
 
 from . import added, contenders, pods, policies, servers, soak
-from .added import Turn
+from .added import AdmissionTurn
 from .policies import InForce, Policy
 from .servers import Server
 from .soak import Growth
@@ -51,7 +51,7 @@ _VALIDATING, _MUTATING = "ValidatingWebhookConfiguration", "MutatingWebhookConfi
 
 
 @dataclass(frozen=True)
-class Options:
+class AdmissionOptions:
     """The command line's options."""
 
     rounds: int
@@ -63,7 +63,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Bench:
+class AdmissionBench:
     """The cluster, the servers beside it, and the client that creates pods."""
 
     cluster: Cluster
@@ -71,7 +71,7 @@ class Bench:
     peer: Server
     create: Sequence[str]
 
-    def turn(self, contender: str, clients: int, number: int, seconds: float) -> Turn:
+    def turn(self, contender: str, clients: int, number: int, seconds: float) -> AdmissionTurn:
         """Create pods for a while."""
         server = self.peer if contender in (PEER_VALIDATING, PEER_BOTH) else self.reprieve
         failed = self._failed_open()
@@ -82,7 +82,7 @@ class Bench:
             raise ClusterError(f"{contender}, {clients} clients: {done.stderr.strip()[:1000]}")
         measured = json.loads(done.stdout)
         after = server.cpu_seconds(), self._api_server_cpu_seconds()
-        return Turn(
+        return AdmissionTurn(
             contender=contender,
             clients=clients,
             round=number,
@@ -131,7 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure(options: Options, progress: Progress) -> tuple[list[Turn], list[Growth]]:
+def _measure(
+    options: AdmissionOptions, progress: Progress
+) -> tuple[list[AdmissionTurn], list[Growth]]:
     programs, address = build.ensure(pins.GROUPS["bench"], progress), servers.own_address()
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
@@ -157,7 +159,9 @@ def _measure(options: Options, progress: Progress) -> tuple[list[Turn], list[Gro
         webhooks, cel = (
             policies.switched(documents, reprieve, authority) for documents in overlays
         )
-        bench = Bench(cluster, reprieve, peer, _create(programs["bench-create"], cluster, folder))
+        bench = AdmissionBench(
+            cluster, reprieve, peer, _create(programs["bench-create"], cluster, folder)
+        )
         turns = _rounds(bench, _contenders(webhooks, cel, peer, authority), options, progress)
         asked = soak.Load(
             programs["bench-load"], folder / bundle.CA_CERTIFICATES, soak.write_reviews(folder)
@@ -203,8 +207,8 @@ def _create(program: Path, cluster: Cluster, folder: Path) -> list[str]:
 
 
 def _rounds(
-    bench: Bench, compared: Sequence[Policy], options: Options, progress: Progress
-) -> list[Turn]:
+    bench: AdmissionBench, compared: Sequence[Policy], options: AdmissionOptions, progress: Progress
+) -> list[AdmissionTurn]:
     turns, in_force = [], InForce(bench.cluster)
     for number in range(1, options.rounds + 1):
         first = (number - 1) % len(compared)
@@ -223,7 +227,10 @@ def _rounds(
 
 
 def _report(
-    turns: Sequence[Turn], grown: Sequence[Growth], options: Options, conditions: dict[str, object]
+    turns: Sequence[AdmissionTurn],
+    grown: Sequence[Growth],
+    options: AdmissionOptions,
+    conditions: dict[str, object],
 ) -> None:
     for clients, rows in added.summarise(turns, NOTHING).items():
         shown = [rows[name] for name in _order(rows)]
@@ -232,8 +239,8 @@ def _report(
             print(_compare(rows[ours], rows[theirs]))
         by_hand = [added.ratio(turns, CEL, BY_HAND, clients, share) for share in (0.50, 0.99)]
         print(
-            f"{CEL}: {by_hand[0]:.2f} × {BY_HAND} at p50, {by_hand[1]:.2f} × at p99 (of the whole "
-            "creation)"
+            f"{CEL}: {by_hand[0]:.2f} × {BY_HAND} at p50, {by_hand[1]:.2f} × at p99 "
+            "(of the whole creation)"
         )
     print()
     for each in grown:
@@ -252,12 +259,12 @@ def _report(
         options.json_file.write_text(json.dumps(written, indent=1) + "\n")
 
 
-def _order(rows: dict[str, added.Row]) -> list[str]:
+def _order(rows: dict[str, added.AdmissionRow]) -> list[str]:
     order = (NOTHING, BY_HAND, CEL, VALIDATING, PEER_VALIDATING, BOTH, PEER_BOTH)
     return [name for name in order if name in rows]
 
 
-def _compare(ours: added.Row, theirs: added.Row) -> str:
+def _compare(ours: added.AdmissionRow, theirs: added.AdmissionRow) -> str:
     p50 = ours.added_p50_ms / theirs.added_p50_ms
     p99 = ours.added_p99_ms / theirs.added_p99_ms
     return (
@@ -266,7 +273,7 @@ def _compare(ours: added.Row, theirs: added.Row) -> str:
     )
 
 
-def _conditions(options: Options) -> dict[str, object]:
+def _conditions(options: AdmissionOptions) -> dict[str, object]:
     return {
         **servers.read_machine(),
         "kube-apiserver": pins.version(pins.BINARIES["kube-apiserver"]),
@@ -276,7 +283,7 @@ def _conditions(options: Options) -> dict[str, object]:
     }
 
 
-def _parse(arguments: Sequence[str] | None) -> Options:
+def _parse(arguments: Sequence[str] | None) -> AdmissionOptions:
     parser = argparse.ArgumentParser(
         "bench-admission", description="Measure what a policy adds to creating a pod."
     )
@@ -314,7 +321,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         help="of the cluster that is made for it and removed (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
-    return Options(
+    return AdmissionOptions(
         options.rounds,
         options.seconds,
         options.clients,

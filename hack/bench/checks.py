@@ -25,7 +25,7 @@ _REPRIEVE = Path(sys.executable).with_name("reprieve")
 
 
 @dataclass(frozen=True)
-class Run:
+class CheckRun:
     """One way to call the command."""
 
     name: str
@@ -35,16 +35,16 @@ class Run:
 
 
 RUNS = (
-    Run("one file, no violation", 0, "stream"),
-    Run("one file, every tenth is refused", 10, "stream"),
-    Run("one file, all are refused, as SARIF", 1, "stream", "sarif"),
-    Run("10,000 files, every tenth is refused", 10, "files"),
-    Run("one JSON list, all are refused", 1, "list", "json"),
+    CheckRun("one file, no violation", 0, "stream"),
+    CheckRun("one file, every tenth is refused", 10, "stream"),
+    CheckRun("one file, all are refused, as SARIF", 1, "stream", "sarif"),
+    CheckRun("10,000 files, every tenth is refused", 10, "files"),
+    CheckRun("one JSON list, all are refused", 1, "list", "json"),
 )
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """The figures of a run."""
 
     seconds: float
@@ -77,8 +77,8 @@ def main() -> None:
         sys.exit(f"bench-check: a run took more than {LIMIT_SECONDS:.0f} s of a core")
 
 
-def measure(run: Run, target: Path) -> Result:
-    """Run the command on one core; discard its output."""
+def measure(run: CheckRun, target: Path) -> CheckResult:
+    """CheckRun the command on one core; discard its output."""
     begun = time.perf_counter()
     process = os.fork()
     if process == 0:
@@ -89,10 +89,10 @@ def measure(run: Run, target: Path) -> Result:
     _, status, usage = os.wait4(process, 0)
     seconds = time.perf_counter() - begun
     cpu = usage.ru_utime + usage.ru_stime
-    return Result(seconds, cpu, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status))
+    return CheckResult(seconds, cpu, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status))
 
 
-def write(run: Run, count: int, folder: Path) -> Path:
+def write(run: CheckRun, count: int, folder: Path) -> Path:
     """Write the documents of a run; return the command's argument."""
     folder.mkdir()
     if run.form == "files":
@@ -109,7 +109,7 @@ def write(run: Run, count: int, folder: Path) -> Path:
     return path
 
 
-def documents(run: Run, count: int) -> Iterator[str]:
+def documents(run: CheckRun, count: int) -> Iterator[str]:
     """Yield the documents of a run as YAML, formatted as people write it."""
     return (f"---\n{_rendered(deployment(number, run.every), 0)}" for number in range(count))
 

@@ -46,7 +46,7 @@ WAITING = "status.nominatedNodeName!=,spec.nodeName="
 
 
 @dataclass(frozen=True)
-class Result:
+class ExtenderResult:
     """The figures of one way of calling."""
 
     way: str
@@ -229,7 +229,7 @@ def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -
 
 def _turn(
     server: Server, trust: ssl.SSLContext, way: str, body: bytes, preemptors: Iterable[int]
-) -> Result:
+) -> ExtenderResult:
     seconds: list[float] = []
     before = server.cpu_seconds()
     with _probing(server, trust) as waits:
@@ -240,7 +240,7 @@ def _turn(
             seconds.append(time.perf_counter() - begun)
             if status != OK or len(json.loads(answer)["NodeNameToMetaVictims"]) != 1:
                 raise ClusterError(f"{way}: answered with {status}: {answer[:200]!r}")
-    return Result(way, len(body) / 2**20, seconds, server.cpu_seconds() - before, waits)
+    return ExtenderResult(way, len(body) / 2**20, seconds, server.cpu_seconds() - before, waits)
 
 
 def _uid(number: int) -> bytes:

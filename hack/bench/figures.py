@@ -13,7 +13,7 @@ SATURATED = 0.9  # from this share of its core on, the load generator may limit 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class WebhooksTurn:
     """One server's turn in one round, under reviews of one size."""
 
     server: str
@@ -42,7 +42,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class WebhooksRow:
     """One server under reviews of one size: medians over all rounds."""
 
     server: str
@@ -64,9 +64,9 @@ def percentile(microseconds: Mapping[int, int], share: float) -> int:
     raise ValueError("no request was measured")
 
 
-def summarise(turns: Iterable[Turn], reference: str) -> dict[int, list[Row]]:
+def summarise(turns: Iterable[WebhooksTurn], reference: str) -> dict[int, list[WebhooksRow]]:
     """Return a row for each server, by review size, in the order of their first turns."""
-    by_size: dict[int, dict[str, list[Turn]]] = {}
+    by_size: dict[int, dict[str, list[WebhooksTurn]]] = {}
     for turn in turns:
         by_size.setdefault(turn.size, {}).setdefault(turn.server, []).append(turn)
     return {
@@ -75,14 +75,16 @@ def summarise(turns: Iterable[Turn], reference: str) -> dict[int, list[Row]]:
     }
 
 
-def _row(server: str, turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
+def _row(
+    server: str, turns: Sequence[WebhooksTurn], reference: Sequence[WebhooksTurn]
+) -> WebhooksRow:
     def median(values: Iterable[float]) -> float:
         return statistics.median(list(values))
 
     paired = zip(
         turns, reference, strict=True
     )  # the same rounds: a slow machine slows both servers
-    return Row(
+    return WebhooksRow(
         server=server,
         requests_per_second=median(turn.requests_per_second for turn in turns),
         p50_ms=median(percentile(turn.microseconds, 0.50) / 1000 for turn in turns),
@@ -95,7 +97,7 @@ def _row(server: str, turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
     )
 
 
-def table(rows: Sequence[Row], reference: str) -> str:
+def table(rows: Sequence[WebhooksRow], reference: str) -> str:
     """Return the rows as text for a terminal."""
     columns = ("requests/s", "p50 ms", "p99 ms", "CPU s/1,000", "RSS MiB", f"× {reference}")
     return aligned([("server", *columns), *(_cells(row) for row in rows)])
@@ -113,7 +115,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: WebhooksRow) -> tuple[str, ...]:
     return (
         row.server,
         f"{row.requests_per_second:,.0f}",
@@ -125,7 +127,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def doubts(turns: Iterable[Turn]) -> list[str]:
+def doubts(turns: Iterable[WebhooksTurn]) -> list[str]:
     """Return why the figures may not be the servers' own, one sentence a reason."""
     busiest = max(turns, key=lambda turn: turn.load_share)
     if busiest.load_share < SATURATED:
@@ -136,7 +138,7 @@ def doubts(turns: Iterable[Turn]) -> list[str]:
 
 
 def document(
-    turns: Sequence[Turn], reference: str, conditions: Mapping[str, object]
+    turns: Sequence[WebhooksTurn], reference: str, conditions: Mapping[str, object]
 ) -> dict[str, object]:
     """Return everything as JSON: the conditions, each turn as measured, and the printed rows."""
     rows = {

@@ -25,21 +25,20 @@ from realcluster.progress import Progress
 from reprieve_certs import bundle
 
 from . import contenders, figures, reviews, servers
-from .figures import Turn
+from .figures import WebhooksTurn
 from .servers import Server
 
 CONNECTIONS = 8
 WARM_UP_SECONDS = 1.0
 REFERENCE = contenders.CONTROLLER_RUNTIME
 CAVEAT = (
-    "Medians over the rounds; × is the median of the ratios within each round. Ratios within a run "
-    "are "
-    "comparable; absolute figures depend on the machine and the moment."
+    "Medians over the rounds; × is the median of the ratios within each round. Ratios within a "
+    "run are comparable; absolute figures depend on the machine and the moment."
 )
 
 
 @dataclass(frozen=True)
-class Options:
+class WebhooksOptions:
     """The command line's options."""
 
     rounds: int
@@ -49,7 +48,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Bench:
+class WebhooksBench:
     """What a turn needs: the load generator, its core, and its files."""
 
     load: Path
@@ -77,14 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure(options: Options, progress: Progress) -> list[Turn]:
+def _measure(options: WebhooksOptions, progress: Progress) -> list[WebhooksTurn]:
     programs = build.ensure(pins.GROUPS["bench"], progress)
     server_core, load_core = servers.two_cores()
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
         trust = contenders.write_certificates(folder)
         commands = stack.enter_context(contenders.commands(programs, folder))
-        bench = Bench(
+        bench = WebhooksBench(
             programs["bench-load"],
             load_core,
             folder / bundle.CA_CERTIFICATES,
@@ -104,8 +103,8 @@ def _measure(options: Options, progress: Progress) -> list[Turn]:
 
 
 def _rounds(
-    bench: Bench, running: Sequence[Server], options: Options, progress: Progress
-) -> list[Turn]:
+    bench: WebhooksBench, running: Sequence[Server], options: WebhooksOptions, progress: Progress
+) -> list[WebhooksTurn]:
     turns = []
     for size in options.sizes:
         with progress.task(f"warming up with reviews of {size:,} bytes"):
@@ -117,7 +116,9 @@ def _rounds(
     return turns
 
 
-def _turn(bench: Bench, server: Server, size: int, number: int, seconds: float) -> Turn:
+def _turn(
+    bench: WebhooksBench, server: Server, size: int, number: int, seconds: float
+) -> WebhooksTurn:
     words = [
         *(bench.load, "-address", f"127.0.0.1:{server.port}", "-ca", bench.authority),
         *("-reviews", bench.review_files[size], "-connections", CONNECTIONS, "-seconds", seconds),
@@ -131,7 +132,7 @@ def _turn(bench: Bench, server: Server, size: int, number: int, seconds: float) 
     if done.returncode:
         raise ClusterError(f"{server.name}: {done.stderr.strip()}")
     measured = json.loads(done.stdout)
-    return Turn(
+    return WebhooksTurn(
         server=server.name,
         size=size,
         round=number,
@@ -143,7 +144,7 @@ def _turn(bench: Bench, server: Server, size: int, number: int, seconds: float) 
     )
 
 
-def _write_reviews(options: Options, folder: Path) -> dict[int, Path]:
+def _write_reviews(options: WebhooksOptions, folder: Path) -> dict[int, Path]:
     files = {size: folder / f"reviews-{size}.jsonl" for size in options.sizes}
     for size, file in files.items():
         try:
@@ -153,7 +154,9 @@ def _write_reviews(options: Options, folder: Path) -> dict[int, Path]:
     return files
 
 
-def _report(turns: Sequence[Turn], options: Options, conditions: Mapping[str, object]) -> None:
+def _report(
+    turns: Sequence[WebhooksTurn], options: WebhooksOptions, conditions: Mapping[str, object]
+) -> None:
     for size, rows in figures.summarise(turns, REFERENCE).items():
         print(f"\n{size:,}-byte reviews\n{figures.table(rows, REFERENCE)}")
     busiest = max(turn.load_share for turn in turns)
@@ -169,7 +172,7 @@ def _report(turns: Sequence[Turn], options: Options, conditions: Mapping[str, ob
         options.json_file.write_text(json.dumps(written, indent=1) + "\n")
 
 
-def _conditions(options: Options) -> dict[str, object]:
+def _conditions(options: WebhooksOptions) -> dict[str, object]:
     return {
         **servers.read_machine(),
         "connections": CONNECTIONS,
@@ -178,7 +181,7 @@ def _conditions(options: Options) -> dict[str, object]:
     }
 
 
-def _parse(arguments: Sequence[str] | None) -> Options:
+def _parse(arguments: Sequence[str] | None) -> WebhooksOptions:
     parser = argparse.ArgumentParser(
         "bench-webhooks", description="Measure Reprieve's admission server beside others."
     )
@@ -200,7 +203,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all measurements")
     options = parser.parse_args(arguments)
-    return Options(options.rounds, options.seconds, options.sizes, options.json)
+    return WebhooksOptions(options.rounds, options.seconds, options.sizes, options.json)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

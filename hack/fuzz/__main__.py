@@ -38,16 +38,16 @@ from realcluster.progress import Progress, Task
 
 from . import corpus
 from .bodies import MEBIBYTE
-from .campaign import READ_TIMEOUT_SECONDS, Campaign, Tally, Wrong
+from .campaign import READ_TIMEOUT_SECONDS, Campaign, Counts, Finding
 from .connection import Target
 from .oracle import LOOKUP_SECONDS, Oracle
-from .vitals import Vitals
+from .process_health import ProcessHealth
 
 MAX_REVIEW_BYTES = 8 * MEBIBYTE
 
 
 @dataclass(frozen=True)
-class Options:
+class FuzzOptions:
     """The command line's options."""
 
     seed: int
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _run(options: Options, folder: Path, progress: Progress) -> int:
+def _run(options: FuzzOptions, folder: Path, progress: Progress) -> int:
     trust, log, started = (
         contenders.write_certificates(folder),
         folder / "server.log",
@@ -92,26 +92,28 @@ def _run(options: Options, folder: Path, progress: Progress) -> int:
     with stub_api.serve(corpus.CLUSTER) as url:
         command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *limits)
         with servers.running(command, None, log, trust) as server:
-            vitals = Vitals(server, log)
-            vitals.begin()
-            judge, tally = Oracle(corpus.CLUSTER, MAX_REVIEW_BYTES), Tally()
+            health = ProcessHealth(server, log)
+            health.begin()
+            judge, counts = Oracle(corpus.CLUSTER, MAX_REVIEW_BYTES), Counts()
             campaign = Campaign(
-                options.seed, Target(server.port, trust), judge, _is_over(options), tally
+                options.seed, Target(server.port, trust), judge, _is_over(options), counts
             )
-            found = _send(options, campaign, vitals, progress)
-            found = found or [Wrong(tally.reviews, what) for what in vitals.complaints()]
-            print(_summary(options, tally, vitals, time.monotonic() - started))
+            found = _send(options, campaign, health, progress)
+            found = found or [Finding(counts.reviews, what) for what in health.complaints()]
+            print(_summary(options, counts, health, time.monotonic() - started))
     return _report(options, found)
 
 
-def _send(options: Options, campaign: Campaign, vitals: Vitals, progress: Progress) -> list[Wrong]:
+def _send(
+    options: FuzzOptions, campaign: Campaign, health: ProcessHealth, progress: Progress
+) -> list[Finding]:
     async def send(task: Task) -> None:
-        def note(tally: Tally) -> None:
-            vitals.sample(_share(options, tally, task.seconds))
-            task.tick(_counts(tally))
+        def note(counts: Counts) -> None:
+            health.sample(_share(options, counts, task.seconds))
+            task.tick(_counted(counts))
 
         await (campaign.run(note) if options.only is None else campaign.send(options.only))
-        vitals.sample(1.0)
+        health.sample(1.0)
 
     try:
         with (
@@ -119,49 +121,49 @@ def _send(options: Options, campaign: Campaign, vitals: Vitals, progress: Progre
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
             runner.run(send(task))
-    except Wrong as wrong:
-        return [wrong]
+    except Finding as finding:
+        return [finding]
     return []
 
 
-def _share(options: Options, tally: Tally, seconds: float) -> float:
-    return seconds / options.seconds if options.seconds else tally.reviews / options.reviews
+def _share(options: FuzzOptions, counts: Counts, seconds: float) -> float:
+    return seconds / options.seconds if options.seconds else counts.reviews / options.reviews
 
 
-def _is_over(options: Options) -> Callable[[Tally], bool]:
+def _is_over(options: FuzzOptions) -> Callable[[Counts], bool]:
     deadline = time.monotonic() + options.seconds
     if options.seconds:
         return lambda _: time.monotonic() > deadline
-    return lambda tally: tally.reviews >= options.reviews
+    return lambda counts: counts.reviews >= options.reviews
 
 
-def _counts(tally: Tally) -> str:
-    return f"{tally.reviews:,} reviews: " + ", ".join(
-        f"{count:,} × {status}" for status, count in sorted(tally.statuses.items())
+def _counted(counts: Counts) -> str:
+    return f"{counts.reviews:,} reviews: " + ", ".join(
+        f"{count:,} × {status}" for status, count in sorted(counts.statuses.items())
     )
 
 
-def _summary(options: Options, tally: Tally, vitals: Vitals, seconds: float) -> str:
-    first, last = vitals.memory()
+def _summary(options: FuzzOptions, counts: Counts, health: ProcessHealth, seconds: float) -> str:
+    first, last = health.memory()
     return (
-        f"fuzz: seed {options.seed}: {_counts(tally)}; {tally.intruders.total():,} hostile clients "
-        "of "
-        f"{len(tally.intruders)} kinds; {seconds:.0f} s, slowest answer "
-        f"{tally.slowest_seconds:.2f} s; "
-        f"RSS {first:.0f} to {last:.0f} MiB, descriptors {vitals.descriptors_before} to "
-        f"{vitals.descriptors()}"
+        f"fuzz: seed {options.seed}: {_counted(counts)}; "
+        f"{counts.hostile_clients.total():,} hostile clients of "
+        f"{len(counts.hostile_clients)} kinds; {seconds:.0f} s, "
+        f"slowest answer {counts.slowest_seconds:.2f} s; "
+        f"RSS {first:.0f} to {last:.0f} MiB, descriptors {health.descriptors_before} to "
+        f"{health.descriptors()}"
     )
 
 
-def _report(options: Options, found: Sequence[Wrong]) -> int:
-    for wrong in found:
-        print(f"fuzz: FOUND at {wrong.number}: {wrong}", file=sys.stderr)
-        if wrong.sent:
+def _report(options: FuzzOptions, found: Sequence[Finding]) -> int:
+    for finding in found:
+        print(f"fuzz: FOUND at {finding.number}: {finding}", file=sys.stderr)
+        if finding.sent:
             kept = (
                 Path(tempfile.mkdtemp(prefix="reprieve-fuzz-found-"))
-                / f"{options.seed}-{wrong.number}.http"
+                / f"{options.seed}-{finding.number}.http"
             )
-            kept.write_bytes(wrong.sent)
+            kept.write_bytes(finding.sent)
             print(f"fuzz: the request is in {kept}", file=sys.stderr)
     if found:
         print(
@@ -171,7 +173,7 @@ def _report(options: Options, found: Sequence[Wrong]) -> int:
     return 1 if found else 0
 
 
-def _parse(arguments: Sequence[str] | None) -> Options:
+def _parse(arguments: Sequence[str] | None) -> FuzzOptions:
     parser = argparse.ArgumentParser(
         "fuzz", description="Send hostile reviews to the admission server."
     )
@@ -188,7 +190,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     options = parser.parse_args(arguments)
     seed = secrets.randbelow(10**9) if options.seed is None else options.seed
     reviews, seconds = options.budget
-    return Options(seed, reviews, seconds, options.only)
+    return FuzzOptions(seed, reviews, seconds, options.only)
 
 
 def budget(text: str) -> tuple[int, float]:

@@ -46,7 +46,7 @@ class Body:
     """Bytes to send as a review, and a description of how they were made."""
 
     content: bytes
-    story: str
+    description: str
 
 
 def make(rng: Random, recorded: Sequence[str], uid: str) -> Body:

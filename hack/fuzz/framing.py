@@ -18,7 +18,7 @@ _STUCK = 65_536  # bytes written without a pause
 class Exchange:
     """What to write to one connection, in pieces, and what must come back."""
 
-    story: str
+    description: str
     pieces: tuple[bytes, ...]
     expected: tuple[Expected, ...]
     bodies: tuple[bytes, ...] = field(default=(), repr=False)
@@ -59,7 +59,11 @@ async def _plain(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exc
     body = bodies[0]
     expected = await judge.expect(path, body.content)
     return Exchange(
-        body.story, (_whole(path, body.content),), (expected,), (body.content,), keeps(expected)
+        body.description,
+        (_whole(path, body.content),),
+        (expected,),
+        (body.content,),
+        keeps(expected),
     )
 
 
@@ -67,7 +71,7 @@ async def _pipelined(_: Random, path: str, bodies: list[Body], judge: Oracle) ->
     expected = tuple([await judge.expect(path, body.content) for body in bodies])
     written = b"".join(_whole(path, body.content) for body in bodies)
     return Exchange(
-        "pipelined: " + _stories(bodies),
+        "pipelined: " + _descriptions(bodies),
         (written,),
         expected,
         tuple(body.content for body in bodies),
@@ -78,7 +82,7 @@ async def _in_pieces(rng: Random, path: str, bodies: list[Body], judge: Oracle) 
     body, expected = bodies[0], await judge.expect(path, bodies[0].content)
     pieces = tuple(_split(rng, _whole(path, body.content)))
     return Exchange(
-        "in pieces: " + body.story, pieces, (expected,), (body.content,), pause_seconds=0.001
+        "in pieces: " + body.description, pieces, (expected,), (body.content,), pause_seconds=0.001
     )
 
 
@@ -89,7 +93,7 @@ async def _chunked(rng: Random, path: str, bodies: list[Body], judge: Oracle) ->
     )
     written = head(path, JSON, "Transfer-Encoding: chunked") + chunks + b"0\r\n\r\n"
     return Exchange(
-        "chunked: " + body.story, (written,), (expected,), (body.content,), keeps(expected)
+        "chunked: " + body.description, (written,), (expected,), (body.content,), keeps(expected)
     )
 
 
@@ -99,7 +103,11 @@ async def _over_http_1_0(_: Random, path: str, bodies: list[Body], judge: Oracle
         head(path, JSON, f"Content-Length: {len(body.content)}", version="HTTP/1.0") + body.content
     )
     return Exchange(
-        "HTTP/1.0: " + body.story, (written,), (expected,), (body.content,), keeps_connection=False
+        "HTTP/1.0: " + body.description,
+        (written,),
+        (expected,),
+        (body.content,),
+        keeps_connection=False,
     )
 
 
@@ -125,7 +133,7 @@ async def _encoded(rng: Random, path: str, bodies: list[Body], judge: Oracle) ->
     expected = await judge.expect(path, body.content)
     lines = (JSON, f"Content-Encoding: {encoding}", f"Content-Length: {len(body.content)}")
     return Exchange(
-        f"as {encoding}: {body.story}",
+        f"as {encoding}: {body.description}",
         (head(path, *lines) + body.content,),
         (expected,),
         (body.content,),
@@ -138,7 +146,7 @@ async def _with_a_charset(_: Random, path: str, bodies: list[Body], judge: Oracl
         head(path, f"{JSON}; charset=latin-1", f"Content-Length: {len(body.content)}")
         + body.content
     )
-    return Exchange("with a charset: " + body.story, (written,), (expected,), (body.content,))
+    return Exchange("with a charset: " + body.description, (written,), (expected,), (body.content,))
 
 
 async def _elsewhere(rng: Random, _: str, bodies: list[Body], __: Oracle) -> Exchange:
@@ -232,5 +240,5 @@ def _split(rng: Random, content: bytes) -> list[bytes]:
     ]
 
 
-def _stories(bodies: list[Body]) -> str:
-    return " | ".join(body.story for body in bodies)
+def _descriptions(bodies: list[Body]) -> str:
+    return " | ".join(body.description for body in bodies)

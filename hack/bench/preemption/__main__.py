@@ -23,14 +23,14 @@ from realcluster import pins
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 
-from . import counted, figures, objects, plots, replay
-from .contenders import BY_KEY, Contender, staged
-from .figures import Turn
+from . import counters, figures, objects, plots, replay
+from .contenders import BY_KEY, Contender, running_contender
+from .figures import PreemptionTurn
 from .trace import LOAD, Trace, generate
 
 
 @dataclass(frozen=True)
-class Options:
+class PreemptionOptions:
     """The command line's options."""
 
     traces: Sequence[Trace]
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     conditions = _conditions(options)
     # Without this, cluster and programs would outlive a `kill`.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    turns: list[Turn] = []
+    turns: list[PreemptionTurn] = []
     try:
         for trace, contender in product(options.traces, options.contenders):
             turns.append(_turn(contender, trace, options.cluster, progress))
@@ -61,21 +61,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _turn(contender: Contender, trace: Trace, cluster: str, progress: Progress) -> Turn:
-    with staged(contender, cluster, trace.nodes, progress) as stage:
-        before = stage.counted()
+def _turn(contender: Contender, trace: Trace, cluster: str, progress: Progress) -> PreemptionTurn:
+    with running_contender(contender, cluster, trace.nodes, progress) as contender_cluster:
+        before = contender_cluster.counted()
         with progress.task(
             f"{len(trace.jobs):,} jobs, seed {trace.seed}, {contender.title}"
         ) as task:
-            played = asyncio.run(replay.play(trace, stage.cluster.kubeconfig, task.tick))
+            replayed = asyncio.run(
+                replay.play(trace, contender_cluster.cluster.kubeconfig, task.tick)
+            )
         log, during = (
-            audit.read(stage.cluster.audit_log, objects.NAMESPACE),
-            counted.since(before, stage.counted()),
+            audit.read(contender_cluster.cluster.audit_log, objects.NAMESPACE),
+            counters.since(before, contender_cluster.counted()),
         )
-    return figures.turn_of(contender.title, trace, played, log, during)
+    return figures.turn_of(contender.title, trace, replayed, log, during)
 
 
-def _report(turns: Sequence[Turn], folder: Path, conditions: dict[str, object]) -> None:
+def _report(turns: Sequence[PreemptionTurn], folder: Path, conditions: dict[str, object]) -> None:
     rows = figures.summarise(turns)
     print(f"\n{figures.table(rows)}\n")
     for sentence in figures.sentences(rows, turns):
@@ -90,7 +92,7 @@ def _report(turns: Sequence[Turn], folder: Path, conditions: dict[str, object]) 
         print(file)
 
 
-def _conditions(options: Options) -> dict[str, object]:
+def _conditions(options: PreemptionOptions) -> dict[str, object]:
     machine = servers.read_machine()
     del machine["controller-runtime"]
     trace = options.traces[0]
@@ -107,7 +109,7 @@ def _conditions(options: Options) -> dict[str, object]:
     }
 
 
-def _parse(arguments: Sequence[str] | None) -> Options:
+def _parse(arguments: Sequence[str] | None) -> PreemptionOptions:
     parser = argparse.ArgumentParser("bench-preemption", description=__doc__)
     add = parser.add_argument
     add("--jobs", type=int, default=2000, help="jobs in a trace (default: %(default)s)")
@@ -145,7 +147,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     names = found.contenders.split(",")
     if unknown := [name for name in names if name not in BY_KEY]:
         parser.error(f"--contenders: {unknown[0]}: must be some of {', '.join(BY_KEY)}")
-    return Options(
+    return PreemptionOptions(
         traces=[
             generate(int(seed), found.jobs, found.nodes, found.window)
             for seed in found.seeds.split(",")

@@ -21,7 +21,7 @@ from realcluster.programs import NAMESPACE, OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 
-from . import counted, objects
+from . import counters, objects
 
 STANZA = install.MANIFESTS / "scheduler" / "stanza.yaml"
 _EXTENDERS_RIGHTS = install.MANIFESTS / "components" / "extender" / "rbac.yaml"
@@ -75,7 +75,7 @@ BY_KEY = {contender.key: contender for contender in CONTENDERS}
 
 
 @dataclass(frozen=True)
-class Stage:
+class ContenderCluster:
     """A cluster in which a contender is ready."""
 
     cluster: Cluster
@@ -83,14 +83,16 @@ class Stage:
 
     def counted(self) -> dict[str, int]:
         """Return the counters of the API server and of Reprieve's webhooks."""
-        return counted.read(
+        return counters.read(
             api.call(self.cluster, "GET", "/metrics"),
             self.programs.read(WEBHOOKS, "/metrics") if self.programs else "",
         )
 
 
 @contextmanager
-def staged(contender: Contender, name: str, nodes: int, progress: Progress) -> Iterator[Stage]:
+def running_contender(
+    contender: Contender, name: str, nodes: int, progress: Progress
+) -> Iterator[ContenderCluster]:
     """Create a fresh cluster with the contender for the block."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-preemption-")))
@@ -116,7 +118,7 @@ def staged(contender: Contender, name: str, nodes: int, progress: Progress) -> I
             wanted = configuration(contender.profile)
         file.write_text(json.dumps(wanted))
         _restart_scheduler(contender, cluster, progress)
-        yield Stage(cluster, programs)
+        yield ContenderCluster(cluster, programs)
 
 
 def configuration(profile: Mapping[str, object]) -> objects.Document:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from bench import figures
-from bench.victims.audit import Entry
+from bench.victims.audit import PodChange
 from bench.victims.figures import percentile
 
-from . import counted
-from .ledger import Played, Record
+from . import counters
+from .records import Record, ReplayResult
 from .run import End
 from .trace import KINDS, SIMULATED_SECONDS, Trace
 
@@ -27,7 +27,7 @@ _HOUR = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class PreemptionTurn:
     """One contender's turn at one trace."""
 
     contender: str
@@ -43,7 +43,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PreemptionRow:
     """One contender, over all its traces."""
 
     contender: str
@@ -74,8 +74,12 @@ class Row:
 
 
 def turn_of(
-    contender: str, trace: Trace, played: Played, log: Iterable[Entry], counted: dict[str, int]
-) -> Turn:
+    contender: str,
+    trace: Trace,
+    replayed: ReplayResult,
+    log: Iterable[PodChange],
+    counted: dict[str, int],
+) -> PreemptionTurn:
     """Return a turn from the replay, the audit log, and the programs' counters."""
     asked = [
         entry
@@ -85,14 +89,14 @@ def turn_of(
     wanted = Counter[str]()
     for job in trace.jobs:
         wanted[job.tier.name] += job.pods
-    return Turn(
+    return PreemptionTurn(
         contender=contender,
         seed=trace.seed,
-        records=played.records,
+        records=replayed.records,
         wanted=dict(wanted),
-        seconds=played.seconds,
+        seconds=replayed.seconds,
         horizon_seconds=trace.horizon_seconds,
-        late_seconds=percentile(played.late_seconds, 0.99),
+        late_seconds=percentile(replayed.late_seconds, 0.99),
         deletions=sum(entry.status < _REFUSED for entry in asked),
         refusals=sum(entry.status >= _REFUSED for entry in asked),
         counted=counted,
@@ -109,20 +113,20 @@ def start_of(record: Record) -> float:
     return math.inf if record.started_at is None else record.started_at - record.created_at
 
 
-def summarise(turns: Iterable[Turn]) -> list[Row]:
+def summarise(turns: Iterable[PreemptionTurn]) -> list[PreemptionRow]:
     """Return a row for each contender, in the order of their first turns."""
-    by_contender: dict[str, list[Turn]] = {}
+    by_contender: dict[str, list[PreemptionTurn]] = {}
     for turn in turns:
         by_contender.setdefault(turn.contender, []).append(turn)
     return [_row(contender, own) for contender, own in by_contender.items()]
 
 
-def _row(contender: str, turns: Sequence[Turn]) -> Row:
+def _row(contender: str, turns: Sequence[PreemptionTurn]) -> PreemptionRow:
     records = [record for turn in turns for record in turn.records]
     preemptors = [start_of(record) for record in records if record.nominated_at is not None]
     urgent = [start_of(record) for record in records if record.is_urgent]
     victims = [record for record in records if is_victim(record)]
-    return Row(
+    return PreemptionRow(
         contender=contender,
         preemptors=len(preemptors),
         placed=len(_finite(preemptors)),
@@ -143,7 +147,7 @@ def _finite(values: Iterable[float]) -> list[float]:
     return sorted(value for value in values if value < math.inf)
 
 
-def _unplaced(turns: Iterable[Turn]) -> dict[str, int]:
+def _unplaced(turns: Iterable[PreemptionTurn]) -> dict[str, int]:
     left = Counter[str]()
     for turn in turns:
         started = {
@@ -156,7 +160,7 @@ def _unplaced(turns: Iterable[Turn]) -> dict[str, int]:
     return {tier: number for tier, number in left.items() if number}
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[PreemptionRow]) -> str:
     """Return the rows as text for a terminal."""
     columns = (
         *("preemptors", "placed", "start p50 s", "p90", "p99"),
@@ -166,7 +170,7 @@ def table(rows: Sequence[Row]) -> str:
     return figures.aligned([("contender", *columns), *(_cells(row) for row in rows)])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: PreemptionRow) -> tuple[str, ...]:
     return (
         row.contender,
         f"{row.preemptors:,}",
@@ -185,7 +189,7 @@ def _shown(number: float) -> str:
     return "" if math.isnan(number) else f"{number:.2f}"
 
 
-def sentences(rows: Sequence[Row], turns: Sequence[Turn]) -> list[str]:
+def sentences(rows: Sequence[PreemptionRow], turns: Sequence[PreemptionTurn]) -> list[str]:
     """Return the figures that are in no table, one sentence each."""
     return [
         *(_waste_by_kind(row) for row in rows if row.victims),
@@ -199,7 +203,7 @@ def sentences(rows: Sequence[Row], turns: Sequence[Turn]) -> list[str]:
     ]
 
 
-def _waste_by_kind(row: Row) -> str:
+def _waste_by_kind(row: PreemptionRow) -> str:
     each = (
         f"{row.wasted[kind] / number:.1f} ({kind}, {number:,})"
         for kind, number in row.victims_by_kind.items()
@@ -208,7 +212,7 @@ def _waste_by_kind(row: Row) -> str:
     return f"{row.contender}: wasted pod-seconds a victim by how it saves: {', '.join(each)}"
 
 
-def _urgent(row: Row) -> str:
+def _urgent(row: PreemptionRow) -> str:
     p50, p99 = (_shown(percentile(row.urgent_starts, share)) for share in (0.5, 0.99))
     return (
         f"{row.contender}: all urgent pods, preempting or not, start after {p50} s (p50), {p99} s "
@@ -216,7 +220,7 @@ def _urgent(row: Row) -> str:
     )
 
 
-def _left(row: Row) -> str:
+def _left(row: PreemptionRow) -> str:
     if not row.unplaced:
         return f"{row.contender}: every pod was placed"
     each = ", ".join(f"{number:,} {tier}" for tier, number in row.unplaced.items())
@@ -226,34 +230,35 @@ def _left(row: Row) -> str:
     )
 
 
-def _asked(contender: str, turns: Iterable[Turn]) -> Iterator[str]:
+def _asked(contender: str, turns: Iterable[PreemptionTurn]) -> Iterator[str]:
     own = [turn for turn in turns if turn.contender == contender]
     deletions, refusals = sum(turn.deletions for turn in own), sum(turn.refusals for turn in own)
     yield (
         f"{contender}: the scheduler requested {deletions + refusals:,} deletions; {refusals:,} "
         "were refused"
     )
-    for who in (counted.GUARD, counted.EXTENDER):
-        if said := counted.shown([turn.counted for turn in own], who):
+    for who in (counters.GUARD, counters.EXTENDER):
+        if said := counters.shown([turn.counted for turn in own], who):
             yield f"{contender}: answers of the {who}: {said}"
 
 
-def doubts(turns: Iterable[Turn]) -> list[str]:
+def doubts(turns: Iterable[PreemptionTurn]) -> list[str]:
     """Return reasons to mistrust a turn, one sentence each."""
     return [
         f"{turn.contender}, seed {turn.seed}: {doubt}" for turn in turns for doubt in _doubts(turn)
     ]
 
 
-def _doubts(turn: Turn) -> Iterator[str]:
+def _doubts(turn: PreemptionTurn) -> Iterator[str]:
     failed = sum(record.end == End.FAILED.value for record in turn.records)
-    late, left_alone = turn.late_seconds, counted.fallbacks(turn.counted)
+    late, left_alone = turn.late_seconds, counters.fallbacks(turn.counted)
     if late > LATE_SECONDS:
         yield f"the replay was late by {late:.2f} s (p99): the machine was busy"
     if failed:
         yield f"{failed:,} pods ended without a deletion"
-    if counted.FAILED_OPEN in turn.counted:
-        yield f"{turn.counted[counted.FAILED_OPEN]:,} {counted.FAILED_OPEN}: no webhook was called"
+    if counters.FAILED_OPEN in turn.counted:
+        failed_open = turn.counted[counters.FAILED_OPEN]
+        yield f"{failed_open:,} {counters.FAILED_OPEN}: no webhook was called"
     if left_alone:
         yield (
             f"{left_alone:,} calls that the extender did not answer: the scheduler's own choice "
@@ -263,7 +268,7 @@ def _doubts(turn: Turn) -> Iterator[str]:
         yield f"stopped after {turn.seconds:.0f} s, with work left"
 
 
-def document(turns: Sequence[Turn], **more: object) -> dict[str, object]:
+def document(turns: Sequence[PreemptionTurn], **more: object) -> dict[str, object]:
     """Return everything as JSON: the printed rows, and each pod's record, times in milliseconds."""
     rows = [asdict(row) for row in summarise(turns)]
     return {"rows": rows, "turns": [_rounded(asdict(turn)) for turn in turns], **more}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .figures import Row
+from .figures import PreemptionRow
 from .trace import KINDS
 
 Axes = Any
@@ -25,7 +25,7 @@ def steps(starts: Sequence[float], of: int) -> tuple[list[float], list[float]]:
     ]
 
 
-def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
+def draw(rows: Sequence[PreemptionRow], folder: Path) -> list[Path]:
     """Write all plots; return their files."""
     import matplotlib as mpl  # noqa: PLC0415 (see `Axes`)
 
@@ -33,7 +33,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     return [_draw(rows, folder / f"{name}.png", plot) for name, plot in _PLOTS.items()]
 
 
-def _draw(rows: Sequence[Row], file: Path, plot: Any) -> Path:
+def _draw(rows: Sequence[PreemptionRow], file: Path, plot: Any) -> Path:
     from matplotlib import pyplot as plt  # noqa: PLC0415 (see `Axes`)
 
     figure, axes = plt.subplots(figsize=_INCHES, layout="constrained")
@@ -45,7 +45,7 @@ def _draw(rows: Sequence[Row], file: Path, plot: Any) -> Path:
     return file
 
 
-def _starts(axes: Axes, rows: Sequence[Row]) -> None:
+def _starts(axes: Axes, rows: Sequence[PreemptionRow]) -> None:
     for row in rows:
         seconds, shares = steps(row.starts, row.preemptors)
         axes.step(seconds, shares, where="post", label=row.contender)
@@ -54,7 +54,7 @@ def _starts(axes: Axes, rows: Sequence[Row]) -> None:
     axes.legend()
 
 
-def _wasted(axes: Axes, rows: Sequence[Row]) -> None:
+def _wasted(axes: Axes, rows: Sequence[PreemptionRow]) -> None:
     names, bottoms = _names(rows), [0.0] * len(rows)
     for kind in KINDS:
         heights = [row.wasted[kind] for row in rows]
@@ -67,13 +67,13 @@ def _wasted(axes: Axes, rows: Sequence[Row]) -> None:
     axes.legend()
 
 
-def _victims(axes: Axes, rows: Sequence[Row]) -> None:
+def _victims(axes: Axes, rows: Sequence[PreemptionRow]) -> None:
     bars = axes.bar(_names(rows), [row.victims_a_placement for row in rows], width=0.6)
     axes.bar_label(bars, [f"{row.victims:,} for {row.placed:,}" for row in rows])
     axes.set(title="Victims for each preemptor that was placed", ylabel="victims")
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
+def _names(rows: Sequence[PreemptionRow]) -> list[str]:
     """Return the contenders' names, broken into lines, for the labels below their bars."""
     return [row.contender.replace(" (", "\n(") for row in rows]
 

@@ -23,8 +23,8 @@ from bench.victims import workload
 from realcluster.errors import ClusterError
 
 from . import objects
-from .ledger import Ledger, Played
-from .run import Action, Run
+from .records import PodRecords, ReplayResult
+from .run import Action, PodRun
 from .trace import Trace
 
 _CONNECTIONS = 32
@@ -36,40 +36,42 @@ _OVER = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 """Conflict or not found: another client ended the pod at the same moment."""
 
 
-async def play(trace: Trace, kubeconfig: Path, say: Callable[[str], None]) -> Played:
+async def play(trace: Trace, kubeconfig: Path, say: Callable[[str], None]) -> ReplayResult:
     """Replay a trace to its end, or to its horizon."""
-    ledger = Ledger(trace)
+    pod_records = PodRecords(trace)
     async with _session(kubeconfig) as session:
-        stage = _Stage(session, ledger)
-        server = await workload.listen(stage.answer)
+        contender_cluster = _Workloads(session, pod_records)
+        server = await workload.listen(contender_cluster.answer)
         port: int = server.sockets[0].getsockname()[1]
         began_at = time.monotonic()
-        stage.begin(stage.watch())
-        stage.begin(stage.create(trace, port, began_at))
+        contender_cluster.begin(contender_cluster.watch())
+        contender_cluster.begin(contender_cluster.create(trace, port, began_at))
         late: list[float] = []
         try:
-            while not ledger.is_all_done and time.monotonic() < began_at + trace.horizon_seconds:
-                say(ledger.counts())
+            while (
+                not pod_records.is_all_done and time.monotonic() < began_at + trace.horizon_seconds
+            ):
+                say(pod_records.counts())
                 late.append(await _overslept())
-                stage.check()
+                contender_cluster.check()
         finally:
             server.close()
-            await stage.end()
+            await contender_cluster.end()
         now = time.monotonic()
-        return Played(list(ledger.records(began_at, now)), now - began_at, sorted(late))
+        return ReplayResult(list(pod_records.records(began_at, now)), now - began_at, sorted(late))
 
 
-class _Stage:
+class _Workloads:
     """The cluster's pods and their workloads."""
 
-    def __init__(self, session: aiohttp.ClientSession, ledger: Ledger) -> None:
+    def __init__(self, session: aiohttp.ClientSession, pod_records: PodRecords) -> None:
         self._session = session
-        self._ledger = ledger
+        self._ledger = pod_records
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, what: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine in the background."""
+        """PodRun a coroutine in the background."""
         self._tasks.add(asyncio.create_task(what))
 
     def check(self) -> None:
@@ -130,7 +132,7 @@ class _Stage:
         if run is not None:
             self._arm(run)
 
-    def _arm(self, run: Run) -> None:
+    def _arm(self, run: PodRun) -> None:
         """Schedule the workload's next action."""
         if timer := self._timers.pop(run.uid, None):
             timer.cancel()
@@ -141,14 +143,14 @@ class _Stage:
                 delay, self._act, run, action
             )
 
-    def _act(self, run: Run, action: Action) -> None:
+    def _act(self, run: PodRun, action: Action) -> None:
         if action is Action.EXIT:
             self.begin(self._exit(run, run.exit()))
         else:
             run.save(time.monotonic())
             self._arm(run)
 
-    async def _exit(self, run: Run, exit_code: int) -> None:
+    async def _exit(self, run: PodRun, exit_code: int) -> None:
         """Report, as a pod's kubelet would, that its container has ended."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         await self._call(

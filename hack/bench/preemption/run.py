@@ -30,7 +30,7 @@ class End(Enum):
 
 
 @dataclass
-class Run:
+class PodRun:
     """One pod; times are seconds of the benchmark's clock."""
 
     job: Job

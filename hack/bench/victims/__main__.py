@@ -25,13 +25,13 @@ from realcluster.progress import Progress
 from realcluster.state import Cluster
 
 from . import figures, relay, workload
-from .arena import Arena, Workload
-from .figures import BARE, REPRIEVE, Start, Traffic, Turn
-from .subject import Subject, redirected
+from .figures import BARE, REPRIEVE, OperatorStart, Traffic, VictimsTurn
+from .measurement import Measurement, WorkloadProcess
+from .operator_process import OperatorProcess, redirected
 
 
 @dataclass(frozen=True)
-class Options:
+class VictimsOptions:
     """The command line's options."""
 
     victims: tuple[int, ...]
@@ -50,8 +50,8 @@ class Options:
 class Measured:
     """All measurements."""
 
-    turns: list[Turn]
-    starts: list[Start]
+    turns: list[VictimsTurn]
+    starts: list[OperatorStart]
     traffic: list[Traffic]
 
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure(options: Options, progress: Progress, measured: Measured) -> None:
+def _measure(options: VictimsOptions, progress: Progress, measured: Measured) -> None:
     with ExitStack() as stack:
         cluster = lifecycle.up(options.cluster, {"kwok_nodes": options.nodes}, None, progress)
         if not options.keep:
@@ -85,59 +85,65 @@ def _measure(options: Options, progress: Progress, measured: Measured) -> None:
         kubectl.read("apply", "-f", NAMESPACE_FILE)
         for file in ("guard.yaml", "people-rbac.yaml", "operator-rbac.yaml"):
             kubectl.read("apply", "-f", BASE / file)
-        hints = stack.enter_context(Workload.running(options.answer))
-        arena = Arena(cluster, kubectl, hints, progress)
+        hints = stack.enter_context(WorkloadProcess.running(options.answer))
+        measurement = Measurement(cluster, kubectl, hints, progress)
         for stage, others in enumerate((options.pods, 2 * options.pods)[: 1 + options.doubled]):
-            arena.fill(others)
-            with _operating(cluster, kubectl, arena, progress) as (operator, start):
+            measurement.fill(others)
+            with _operating(cluster, kubectl, measurement, progress) as (operator, start):
                 measured.starts.append(start)
                 sizes = options.victims if stage == 0 else options.victims[:1]
                 for victims, rounds in zip(sizes, options.rounds, strict=False):
-                    measured.turns += _rounds(arena, operator, victims, rounds)
+                    measured.turns += _rounds(measurement, operator, victims, rounds)
         if options.traffic:
-            measured.traffic += _count_bytes(cluster, kubectl, arena, options.traffic, progress)
+            measured.traffic += _count_bytes(
+                cluster, kubectl, measurement, options.traffic, progress
+            )
 
 
 @contextmanager
 def _operating(
-    cluster: Cluster, kubectl: Kubectl, arena: Arena, progress: Progress
-) -> Iterator[tuple[Subject, Start]]:
-    operator = Subject(cluster, kubectl)
+    cluster: Cluster, kubectl: Kubectl, measurement: Measurement, progress: Progress
+) -> Iterator[tuple[OperatorProcess, OperatorStart]]:
+    operator = OperatorProcess(cluster, kubectl)
     try:
         with progress.task("the operator starts and reads all pods") as task:
-            start = operator.start(arena.bystanders, task.tick)
+            start = operator.start(measurement.bystanders, task.tick)
         yield operator, start
     finally:
         operator.stop()
 
 
-def _rounds(arena: Arena, operator: Subject, victims: int, rounds: int) -> Iterator[Turn]:
+def _rounds(
+    measurement: Measurement, operator: OperatorProcess, victims: int, rounds: int
+) -> Iterator[VictimsTurn]:
     for number in range(1, rounds + 1):
         for contender in (operator, None) if number % 2 else (None, operator):
-            yield arena.turn(contender, victims, number)
+            yield measurement.turn(contender, victims, number)
 
 
 def _count_bytes(
-    cluster: Cluster, kubectl: Kubectl, arena: Arena, victims: int, progress: Progress
+    cluster: Cluster, kubectl: Kubectl, measurement: Measurement, victims: int, progress: Progress
 ) -> Iterator[Traffic]:
     for contender in (REPRIEVE, BARE):
         with relay.to(cluster.port("kube-apiserver")) as passed:
             kubeconfig = redirected(cluster.kubeconfig, passed.port)
             if contender == BARE:
-                arena.turn(None, victims, 1, kubeconfig)
+                measurement.turn(None, victims, 1, kubeconfig)
             else:
-                with _operating(cluster, Kubectl(kubectl.program, kubeconfig), arena, progress) as (
+                with _operating(
+                    cluster, Kubectl(kubectl.program, kubeconfig), measurement, progress
+                ) as (
                     operator,
                     _,
                 ):
                     passed.sent = passed.received = 0  # The sweep's bytes do not count.
-                    arena.turn(operator, victims, 1)
+                    measurement.turn(operator, victims, 1)
         yield Traffic(
             contender=contender, victims=victims, sent=passed.sent, received=passed.received
         )
 
 
-def _report(measured: Measured, options: Options, conditions: dict[str, object]) -> None:
+def _report(measured: Measured, options: VictimsOptions, conditions: dict[str, object]) -> None:
     rows = figures.summarise(measured.turns)
     print(f"\n{figures.table(rows)}\n")
     said = figures.sentences(measured.turns, measured.starts, measured.traffic)
@@ -154,7 +160,7 @@ def _report(measured: Measured, options: Options, conditions: dict[str, object])
         options.json_file.write_text(json.dumps(written, indent=1) + "\n")
 
 
-def _conditions(options: Options) -> dict[str, object]:
+def _conditions(options: VictimsOptions) -> dict[str, object]:
     machine = servers.read_machine()
     del machine["controller-runtime"]
     rounds = "/".join(map(str, options.rounds))
@@ -167,7 +173,7 @@ def _conditions(options: Options) -> dict[str, object]:
     }
 
 
-def _parse(arguments: Sequence[str] | None) -> Options:
+def _parse(arguments: Sequence[str] | None) -> VictimsOptions:
     parser = argparse.ArgumentParser("bench-victims", description=__doc__)
     add = parser.add_argument
     add(
@@ -214,7 +220,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     )
     found = parser.parse_args(arguments)
     rounds = found.rounds + found.rounds[-1:] * (len(found.victims) - len(found.rounds))
-    return Options(
+    return VictimsOptions(
         victims=found.victims,
         rounds=rounds,
         pods=found.pods,

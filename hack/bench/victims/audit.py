@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PodChange:
     """One change of a pod; times are seconds since the epoch, on the API server's clock."""
 
     user: str
@@ -25,14 +25,14 @@ class Entry:
     answered_at: float
 
 
-def read(log: Path, namespace: str) -> list[Entry]:
+def read(log: Path, namespace: str) -> list[PodChange]:
     """Return the changes of a namespace's pods, from the log and its predecessor."""
     # The predecessor was renamed with the time at which it was full.
     files = [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]
     return [entry for file in files for entry in _of_file(file, f'"{namespace}"')]
 
 
-def _of_file(file: Path, namespace: str) -> Iterator[Entry]:
+def _of_file(file: Path, namespace: str) -> Iterator[PodChange]:
     with file.open() as lines:
         for line in lines:
             # An entry whose client disconnected has no status: it does not say whether the request
@@ -41,12 +41,12 @@ def _of_file(file: Path, namespace: str) -> Iterator[Entry]:
                 yield _entry(json.loads(line))
 
 
-def _entry(document: dict[str, object]) -> Entry:
+def _entry(document: dict[str, object]) -> PodChange:
     about, user, status = (document[key] for key in ("objectRef", "user", "responseStatus"))
     assert isinstance(about, dict)
     assert isinstance(user, dict)
     assert isinstance(status, dict)
-    return Entry(
+    return PodChange(
         user=user["username"],
         verb=str(document["verb"]),
         subresource=about.get("subresource", ""),

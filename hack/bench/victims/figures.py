@@ -12,7 +12,7 @@ from typing import TypedDict
 from bench import figures
 
 from . import pods
-from .audit import Entry
+from .audit import PodChange
 
 REPRIEVE = "Reprieve"
 BARE = "patch and delete"
@@ -21,7 +21,7 @@ _REFUSED = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class VictimsTurn:
     """One contender's turn with a number of victims, among pods that are not victims."""
 
     contender: str
@@ -55,7 +55,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class VictimsRow:
     """One contender with a number of victims and of other pods: medians over the rounds."""
 
     contender: str
@@ -73,7 +73,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class OperatorStart:
     """The operator's start: the figures before there is a victim, once it has read all pods."""
 
     bystanders: int
@@ -93,7 +93,7 @@ class Traffic:
     received: int
 
 
-class Seen(TypedDict):
+class AuditFigures(TypedDict):
     """The fields of a turn from the audit log and the workloads."""
 
     hint_seconds: list[float]
@@ -103,7 +103,7 @@ class Seen(TypedDict):
     refused: int
 
 
-def measure(entries: Iterable[Entry], heard: Mapping[str, float], user: str) -> Seen:
+def measure(entries: Iterable[PodChange], heard: Mapping[str, float], user: str) -> AuditFigures:
     """Return what a contender, by its user, did to the victims that the admin marked, and when."""
     changes = [entry for entry in entries if entry.verb != "create"]
     own = [entry for entry in changes if entry.user == user]
@@ -124,14 +124,14 @@ def measure(entries: Iterable[Entry], heard: Mapping[str, float], user: str) -> 
     }
 
 
-def summarise(turns: Iterable[Turn]) -> list[Row]:
+def summarise(turns: Iterable[VictimsTurn]) -> list[VictimsRow]:
     """Return a row for each number of victims and other pods and each contender, in order."""
     return [_row(own, of.get(BARE, [])) for of in _grouped(turns).values() for own in of.values()]
 
 
-def _grouped(turns: Iterable[Turn]) -> dict[tuple[int, int], dict[str, list[Turn]]]:
+def _grouped(turns: Iterable[VictimsTurn]) -> dict[tuple[int, int], dict[str, list[VictimsTurn]]]:
     """Return the turns by the numbers of other pods and victims, and by contender."""
-    grouped: dict[tuple[int, int], dict[str, list[Turn]]] = {}
+    grouped: dict[tuple[int, int], dict[str, list[VictimsTurn]]] = {}
     for turn in turns:
         grouped.setdefault((turn.bystanders, turn.victims), {}).setdefault(
             turn.contender, []
@@ -139,13 +139,13 @@ def _grouped(turns: Iterable[Turn]) -> dict[tuple[int, int], dict[str, list[Turn
     return grouped
 
 
-def _row(turns: Sequence[Turn], bare: Sequence[Turn]) -> Row:
-    def median(of: Callable[[Turn], float]) -> float:
+def _row(turns: Sequence[VictimsTurn], bare: Sequence[VictimsTurn]) -> VictimsRow:
+    def median(of: Callable[[VictimsTurn], float]) -> float:
         return statistics.median(of(turn) for turn in turns)
 
     by_round = {turn.round: turn.whole_seconds for turn in bare}
     ratios = [turn.whole_seconds / by_round[turn.round] for turn in turns if turn.round in by_round]
-    return Row(
+    return VictimsRow(
         contender=turns[0].contender,
         victims=turns[0].victims,
         bystanders=turns[0].bystanders,
@@ -171,7 +171,7 @@ def percentile(ascending: Sequence[float], share: float) -> float:
     return ascending[math.ceil(share * len(ascending)) - 1] if ascending else math.nan
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[VictimsRow]) -> str:
     """Return the rows as text for a terminal."""
     columns = (
         "others",
@@ -187,7 +187,7 @@ def table(rows: Sequence[Row]) -> str:
     return figures.aligned([("victims", *columns), *(_cells(row) for row in rows)])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: VictimsRow) -> tuple[str, ...]:
     return (
         f"{row.victims:,} {row.contender}",
         f"{row.bystanders:,}",
@@ -206,7 +206,7 @@ def _shown(number: float) -> str:
     return "" if math.isnan(number) else f"{number:.2f}"
 
 
-def doubled(rows: Iterable[Row]) -> list[str]:
+def doubled(rows: Iterable[VictimsRow]) -> list[str]:
     """Say what changed when the number of other pods doubled.
 
     The sentences compare the victims, the operator, and the API server under both.
@@ -220,7 +220,7 @@ def doubled(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def _change(before: Row, now: Row) -> str:
+def _change(before: VictimsRow, now: VictimsRow) -> str:
     api_server = (
         now.api_server_cpu_seconds_per_thousand / before.api_server_cpu_seconds_per_thousand - 1
     )
@@ -234,7 +234,7 @@ def _change(before: Row, now: Row) -> str:
     )
 
 
-def by_round(turns: Iterable[Turn]) -> list[str]:
+def by_round(turns: Iterable[VictimsTurn]) -> list[str]:
     """Say how much the rounds differ, and how long the marks took.
 
     An unmarked victim gets no hint.
@@ -254,7 +254,7 @@ def _listed(seconds: Iterable[float]) -> str:
 
 
 def sentences(
-    turns: Sequence[Turn], starts: Iterable[Start], traffic: Iterable[Traffic]
+    turns: Sequence[VictimsTurn], starts: Iterable[OperatorStart], traffic: Iterable[Traffic]
 ) -> list[str]:
     """Return the figures that are in no table, one sentence each."""
     ours = [turn for turn in turns if turn.contender == REPRIEVE]
@@ -276,7 +276,7 @@ def sentences(
     ]
 
 
-def _start(start: Start) -> str:
+def _start(start: OperatorStart) -> str:
     return (
         f"among {start.bystanders:,} pods without a victim: RSS {start.idle_rss_mib:.0f} MiB, "
         f"{start.rss_mib:.0f} after a "
@@ -293,7 +293,7 @@ def _traffic(each: Traffic) -> str:
     )
 
 
-def doubts(turns: Iterable[Turn]) -> list[str]:
+def doubts(turns: Iterable[VictimsTurn]) -> list[str]:
     """Return reasons to mistrust a turn, one sentence each."""
     ours = [turn for turn in turns if turn.contender == REPRIEVE]
     unheard = sum(turn.victims - len(turn.hint_seconds) for turn in ours)
@@ -309,7 +309,7 @@ def doubts(turns: Iterable[Turn]) -> list[str]:
     return [sentence for sentence, is_so in said.items() if is_so]
 
 
-def document(turns: Sequence[Turn], **more: object) -> dict[str, object]:
+def document(turns: Sequence[VictimsTurn], **more: object) -> dict[str, object]:
     """Return everything as JSON: each turn as measured, and the printed rows."""
     return {
         "rows": [vars(row) for row in summarise(turns)],

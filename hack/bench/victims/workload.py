@@ -52,7 +52,7 @@ class Workloads:
         }
 
 
-class Exchange(asyncio.Protocol):
+class HintExchange(asyncio.Protocol):
     """One request and its answer; the caller opens a new connection for each."""
 
     def __init__(self, answer: Answer) -> None:
@@ -93,7 +93,7 @@ async def listen(answer: Answer) -> asyncio.Server:
     listener.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, b"lo")
     listener.bind(("0.0.0.0", 0))  # noqa: S104 - of the loopback device only
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: Exchange(answer), sock=listener, backlog=_BACKLOG)
+    return await loop.create_server(lambda: HintExchange(answer), sock=listener, backlog=_BACKLOG)
 
 
 async def _serve(answer: str) -> None:

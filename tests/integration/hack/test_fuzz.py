@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fuzz import corpus
-from fuzz.campaign import Campaign, Wrong
+from fuzz.campaign import Campaign, Finding
 from fuzz.connection import Target
 from fuzz.oracle import Oracle
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
@@ -37,10 +37,10 @@ async def test_an_answer_that_is_not_the_policys_is_found_and_found_again_by_its
     async with running_server(everything_passes, max_review_bytes=2**20) as server:
         judge = Oracle(corpus.CLUSTER, max_review_bytes=2**20)
         target = Target(server.port, trusting(server.ca))
-        campaign = Campaign(1, target, judge, lambda tally: tally.reviews > 2000)
-        with pytest.raises(Wrong, match="instead of") as found:
+        campaign = Campaign(1, target, judge, lambda counts: counts.reviews > 2000)
+        with pytest.raises(Finding, match="instead of") as found:
             await campaign.run(lambda _: None)
-        with pytest.raises(Wrong) as again:
+        with pytest.raises(Finding) as again:
             await campaign.send(found.value.number)
 
     assert found.value.sent.startswith(b"POST /")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from bench import added, pods, policies
-from bench.added import Turn
+from bench.added import AdmissionTurn
 from bench.policies import Policy
 from bench.servers import Server
 from realcluster.install import BASE
@@ -18,8 +18,8 @@ NOTHING = "nothing"
 SERVER = Server("Reprieve", 8443, 1, "192.0.2.1")
 
 
-def a_turn(contender: str, number: int, milliseconds: float, *, clients: int = 1, failed_open: int = 0) -> Turn:
-    return Turn(
+def a_turn(contender: str, number: int, milliseconds: float, *, clients: int = 1, failed_open: int = 0) -> AdmissionTurn:
+    return AdmissionTurn(
         contender=contender,
         clients=clients,
         round=number,

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.preemption import contenders, counted, figures, objects, plots, trace
-from bench.preemption.figures import Turn
-from bench.preemption.ledger import Ledger, Played, Record
-from bench.preemption.run import Action, End, Run
+from bench.preemption import contenders, counters, figures, objects, plots, trace
+from bench.preemption.figures import PreemptionTurn
+from bench.preemption.records import PodRecords, Record, ReplayResult
+from bench.preemption.run import Action, End, PodRun
 from bench.preemption.trace import Checkpoints, Job, Tier, Trace
-from bench.victims.audit import Entry
+from bench.victims.audit import PodChange
 from realcluster import kwok, pins
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
@@ -34,8 +34,8 @@ def a_job(name: str = "job-0", *, tier: Tier = BATCH, checkpoints: Checkpoints |
     return Job(name=name, tier=tier, checkpoints=checkpoints, **{**told, **fields})
 
 
-def a_run(checkpoints: Checkpoints | None = HINTED, *, started_at: float = 100.0) -> Run:
-    run = Run(a_job(checkpoints=checkpoints), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0)
+def a_run(checkpoints: Checkpoints | None = HINTED, *, started_at: float = 100.0) -> PodRun:
+    run = PodRun(a_job(checkpoints=checkpoints), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0)
     run.start(started_at)
     return run
 
@@ -64,7 +64,7 @@ RECORD = Record(
     kept=60.0,
     wasted=0.0,
 )
-TURN = Turn(
+TURN = PreemptionTurn(
     contender="stock scheduler",
     seed=1,
     records=[],
@@ -86,7 +86,7 @@ def a_victim(wasted: float = 8.0, **fields: Any) -> Record:
     return a_record(terminated_at=30.0, ended_at=31.0, end="preempted", occupied=30.0, wasted=wasted, **fields)
 
 
-def a_turn(*records: Record, **fields: Any) -> Turn:
+def a_turn(*records: Record, **fields: Any) -> PreemptionTurn:
     return replace(TURN, records=records, **fields)
 
 
@@ -236,7 +236,7 @@ def test_a_save_that_a_hint_began_goes_on_under_sigterm() -> None:
 
 
 def test_a_pod_that_never_ran_loses_nothing_and_does_nothing() -> None:
-    run = Run(a_job(), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0)
+    run = PodRun(a_job(), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0)
     run.hint("request-1", 100.0)
     run.terminate(101.0)
     assert (run.next(), run.says()) == (None, "idle")
@@ -246,42 +246,42 @@ def test_a_pod_that_never_ran_loses_nothing_and_does_nothing() -> None:
 
 
 def test_a_replacement_does_what_is_left() -> None:
-    ledger = Ledger(Trace(1, 1, 60.0, [a_job()]))
-    ledger.see("ADDED", a_pod(), 0.0)
-    ledger.see("MODIFIED", a_pod(metadata={"deletionTimestamp": "soon"}), 25.0)
-    ledger.see("DELETED", a_pod(phase="Failed", metadata={"deletionTimestamp": "soon"}), 25.0)
-    run = ledger.see("ADDED", a_pod(uid="uid-2"), 30.0)
+    pod_records = PodRecords(Trace(1, 1, 60.0, [a_job()]))
+    pod_records.see("ADDED", a_pod(), 0.0)
+    pod_records.see("MODIFIED", a_pod(metadata={"deletionTimestamp": "soon"}), 25.0)
+    pod_records.see("DELETED", a_pod(phase="Failed", metadata={"deletionTimestamp": "soon"}), 25.0)
+    run = pod_records.see("ADDED", a_pod(uid="uid-2"), 30.0)
 
     assert run is not None
     assert run.next() == (70.0, Action.EXIT)
-    assert not ledger.is_all_done
-    ledger.see("MODIFIED", a_pod(uid="uid-2", phase="Succeeded"), 70.0)
-    assert ledger.is_all_done
-    assert ledger.counts() == "1 of 1 finished, 0 run, 1 victims"
+    assert not pod_records.is_all_done
+    pod_records.see("MODIFIED", a_pod(uid="uid-2", phase="Succeeded"), 70.0)
+    assert pod_records.is_all_done
+    assert pod_records.counts() == "1 of 1 finished, 0 run, 1 victims"
 
 
 def test_an_address_is_that_of_the_last_pod_that_got_it() -> None:
-    ledger = Ledger(Trace(1, 1, 60.0, [a_job()]))
-    ledger.see("ADDED", a_pod(), 0.0)
-    later = ledger.see("ADDED", a_pod(uid="uid-2"), 1.0)
+    pod_records = PodRecords(Trace(1, 1, 60.0, [a_job()]))
+    pod_records.see("ADDED", a_pod(), 0.0)
+    later = pod_records.see("ADDED", a_pod(uid="uid-2"), 1.0)
 
-    assert ledger.at("127.20.0.1") is later
-    assert ledger.at("127.20.0.2") is None
+    assert pod_records.at("127.20.0.1") is later
+    assert pod_records.at("127.20.0.2") is None
 
 
 def test_pods_of_others_are_not_the_traces() -> None:
-    ledger = Ledger(Trace(1, 1, 60.0, [a_job()]))
+    pod_records = PodRecords(Trace(1, 1, 60.0, [a_job()]))
 
-    assert ledger.see("ADDED", {"metadata": {"uid": "uid-9"}, "status": {}}, 0.0) is None
-    assert ledger.see("ADDED", a_pod(job="somebody-elses"), 0.0) is None
+    assert pod_records.see("ADDED", {"metadata": {"uid": "uid-9"}, "status": {}}, 0.0) is None
+    assert pod_records.see("ADDED", a_pod(job="somebody-elses"), 0.0) is None
 
 
 def test_records_count_from_the_begin_of_the_trace() -> None:
-    ledger = Ledger(Trace(1, 1, 60.0, [a_job(tier=URGENT)]))
-    ledger.see("ADDED", a_pod(phase="Pending"), 10.0)
-    ledger.see("MODIFIED", a_pod(phase="Pending", nominatedNodeName="kwok-0"), 10.5)
-    ledger.see("MODIFIED", a_pod(), 12.0)
-    (record,) = ledger.records(began_at=8.0, now=20.0)
+    pod_records = PodRecords(Trace(1, 1, 60.0, [a_job(tier=URGENT)]))
+    pod_records.see("ADDED", a_pod(phase="Pending"), 10.0)
+    pod_records.see("MODIFIED", a_pod(phase="Pending", nominatedNodeName="kwok-0"), 10.5)
+    pod_records.see("MODIFIED", a_pod(), 12.0)
+    (record,) = pod_records.records(began_at=8.0, now=20.0)
 
     assert (record.created_at, record.nominated_at, record.started_at) == (2.0, 2.5, 4.0)
     assert (record.end, record.occupied, record.is_urgent) == (None, 8.0, True)
@@ -350,7 +350,7 @@ def test_what_no_table_has_is_said_in_sentences() -> None:
 
 def test_what_speaks_against_a_turn_is_said() -> None:
     assert figures.doubts([a_turn(a_record())]) == []
-    counts = {counted.FAILED_OPEN: 3, "extender late": 1, "extender behind": 1, "extender chosen": 9}
+    counts = {counters.FAILED_OPEN: 3, "extender late": 1, "extender behind": 1, "extender chosen": 9}
     turn = a_turn(a_record(end="failed"), late_seconds=0.25, seconds=100.0, counted=counts)
 
     assert figures.doubts([turn]) == [
@@ -363,15 +363,15 @@ def test_what_speaks_against_a_turn_is_said() -> None:
 
 
 def test_deletions_are_those_of_the_scheduler() -> None:
-    def entry(user: str, verb: str, status: int) -> Entry:
-        return Entry(user, verb, "", "pod", status, received_at=0.0, answered_at=0.1)
+    def entry(user: str, verb: str, status: int) -> PodChange:
+        return PodChange(user, verb, "", "pod", status, received_at=0.0, answered_at=0.1)
 
     log = [
         *(entry("system:kube-scheduler", "delete", 200), entry("system:kube-scheduler", "delete", 429)),
         *(entry("system:kube-scheduler", "patch", 200), entry("operator", "delete", 200)),
     ]
-    played = Played([], seconds=60.0, late_seconds=[0.0, 0.2])
-    turn = figures.turn_of("stock scheduler", trace.generate(1, 20, 2), played, log, {})
+    replayed = ReplayResult([], seconds=60.0, late_seconds=[0.0, 0.2])
+    turn = figures.turn_of("stock scheduler", trace.generate(1, 20, 2), replayed, log, {})
 
     assert (turn.deletions, turn.refusals, turn.late_seconds) == (1, 1, 0.2)
     assert sum(turn.wanted.values()) == trace.generate(1, 20, 2).pods
@@ -427,22 +427,22 @@ reprieve_extender_calls_total{outcome="late"} 0.0
 reprieve_extender_calls_total{outcome="chosen"} 7.0
 """
 
-    assert counted.read(api_server, webhooks) == {counted.FAILED_OPEN: 3, "guard put-off": 4, "extender chosen": 7}
-    assert counted.read(api_server, "") == {counted.FAILED_OPEN: 3}
+    assert counters.read(api_server, webhooks) == {counters.FAILED_OPEN: 3, "guard put-off": 4, "extender chosen": 7}
+    assert counters.read(api_server, "") == {counters.FAILED_OPEN: 3}
 
 
 def test_an_extender_falls_back_as_its_own_metrics_say() -> None:
-    assert set(counted.FALLBACKS) == {outcome.value for outcome in metrics.FALLBACKS}
+    assert set(counters.FALLBACKS) == {outcome.value for outcome in metrics.FALLBACKS}
 
 
 def test_what_was_counted_in_several_turns_is_added() -> None:
     turns = [{"guard put-off": 1, "guard allowed": 2}, {"guard put-off": 3, "extender chosen": 1}]
 
-    assert counted.shown(turns, counted.GUARD) == "4 put-off, 2 allowed"
-    assert counted.shown([], counted.EXTENDER) == ""
+    assert counters.shown(turns, counters.GUARD) == "4 put-off, 2 allowed"
+    assert counters.shown([], counters.EXTENDER) == ""
 
 
 def test_what_was_counted_before_the_trace_is_not_its() -> None:
-    assert counted.since(
-        {counted.FAILED_OPEN: 1, "guard allowed": 2}, {counted.FAILED_OPEN: 1, "guard allowed": 5}
+    assert counters.since(
+        {counters.FAILED_OPEN: 1, "guard allowed": 2}, {counters.FAILED_OPEN: 1, "guard allowed": 5}
     ) == {"guard allowed": 3}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bench.victims import audit, figures, pods
-from bench.victims.audit import Entry
-from bench.victims.figures import BARE, REPRIEVE, Start, Traffic, Turn
+from bench.victims.audit import PodChange
+from bench.victims.figures import BARE, REPRIEVE, OperatorStart, Traffic, VictimsTurn
 from bench.victims.workload import Workloads
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
@@ -21,11 +21,11 @@ from reprieve_policy.config.settings import PolicySettings
 OPERATOR = "system:serviceaccount:reprieve-system:reprieve-operator"
 
 
-def an_entry(pod: str, verb: str, at: float, *, user: str = OPERATOR, status: int = 200) -> Entry:
-    return Entry(user, verb, "", pod, status, received_at=at, answered_at=at + 0.01)
+def an_entry(pod: str, verb: str, at: float, *, user: str = OPERATOR, status: int = 200) -> PodChange:
+    return PodChange(user, verb, "", pod, status, received_at=at, answered_at=at + 0.01)
 
 
-def a_turn(contender: str = REPRIEVE, **fields: Any) -> Turn:
+def a_turn(contender: str = REPRIEVE, **fields: Any) -> VictimsTurn:
     told: dict[str, Any] = {
         "victims": 100,
         "bystanders": 1000,
@@ -41,7 +41,7 @@ def a_turn(contender: str = REPRIEVE, **fields: Any) -> Turn:
         "calls": {"patch": 300, "delete": 100},
         "dropped_events": 0,
     }
-    return Turn(contender=contender, **{**told, **fields})
+    return VictimsTurn(contender=contender, **{**told, **fields})
 
 
 def test_hints_are_counted_from_the_api_servers_answer_to_the_mark_and_the_whole_ends_with_the_last_delete() -> None:
@@ -118,7 +118,7 @@ def test_of_each_round_it_is_said_over_which_time_the_marks_came() -> None:
 
 
 def test_what_no_table_has_is_said_in_sentences() -> None:
-    start = Start(bystanders=1000, rss_mib=70.4, idle_rss_mib=64.0, sweep_cpu_seconds=0.25, sweep_seconds=1.0)
+    start = OperatorStart(bystanders=1000, rss_mib=70.4, idle_rss_mib=64.0, sweep_cpu_seconds=0.25, sweep_seconds=1.0)
     traffic = Traffic(contender=REPRIEVE, victims=10, sent=10_240, received=102_400)
 
     assert figures.sentences([a_turn(dropped_events=3), a_turn(BARE)], [start], [traffic]) == [
@@ -139,7 +139,7 @@ def test_what_speaks_against_a_turn_is_said() -> None:
 
 
 def test_the_document_holds_each_turn_as_it_was_measured() -> None:
-    turn = a_turn(calls=Counter(patch=300))  # as the arena counts them
+    turn = a_turn(calls=Counter(patch=300))  # as the measurement counts them
     written = json.loads(json.dumps(figures.document([turn], conditions={"cores": 2})))
 
     assert written["turns"][0]["writes"] == {"4": 99, "5": 1}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bench import figures, reviews
-from bench.figures import Turn
+from bench.figures import WebhooksTurn
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.config import preemption_class
 from reprieve_policy.facts import Facts
@@ -20,8 +20,8 @@ REFERENCE = "slow"
 SIZES = (4096, 30720)
 
 
-def a_turn(server: str, number: int, requests: int, size: int = 4096) -> Turn:
-    return Turn(
+def a_turn(server: str, number: int, requests: int, size: int = 4096) -> WebhooksTurn:
+    return WebhooksTurn(
         server=server,
         size=size,
         round=number,

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from fuzz import __main__ as program
-from fuzz import bodies, corpus, oracle, values, vitals
+from fuzz import bodies, corpus, oracle, process_health, values
 from fuzz.oracle import Expected
 
 SENT = b'{"request":{"uid":"7"}}'
@@ -94,8 +94,8 @@ def test_an_answer_in_the_right_form_is_right_also_to_what_python_cannot_read(se
     "line", ['{"level":"error"}', '{"level":"critical"}', "Traceback (most recent call last):", ""]
 )
 def test_a_fault_in_the_log_is_seen(line: str) -> None:
-    assert vitals.is_fault(line)
-    assert not vitals.is_fault('{"level":"warning"}')
+    assert process_health.is_fault(line)
+    assert not process_health.is_fault('{"level":"warning"}')
 
 
 def test_a_budget_is_a_number_or_a_time() -> None:

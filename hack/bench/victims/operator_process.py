@@ -15,7 +15,7 @@ from realcluster.kubectl import Kubectl
 from realcluster.programs import OPERATOR, Place, Programs
 from realcluster.state import Cluster, write_private
 
-from .figures import Start
+from .figures import OperatorStart
 
 USER = "system:serviceaccount:reprieve-system:reprieve-operator"
 _LEAD_SECONDS = 60.0
@@ -26,7 +26,7 @@ _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _VERB = re.compile(r'verb="(\w+)"')
 
 
-class Subject:
+class OperatorProcess:
     """One run of the operator."""
 
     def __init__(self, cluster: Cluster, kubectl: Kubectl) -> None:
@@ -41,8 +41,8 @@ class Subject:
         place = Place(flags, f"http://127.0.0.1:{port}")
         self._programs = Programs(cluster.home, kubectl, {OPERATOR: place})
 
-    def start(self, bystanders: int, tick: Callable[[], None]) -> Start:
-        """Start it and wait for its first read of all pods, which no turn includes."""
+    def start(self, bystanders: int, tick: Callable[[], None]) -> OperatorStart:
+        """OperatorStart it and wait for its first read of all pods, which no turn includes."""
         self._programs.start(OPERATOR)
         self._programs.wait_until_ready(OPERATOR, tick)
         self._wait("lead", _LEAD_SECONDS, lambda: self._value("reprieve_leader") == 1, tick)
@@ -50,7 +50,7 @@ class Subject:
         idle, cpu = before.rss_mib(), before.cpu_seconds()
         swept = "reprieve_last_sweep_timestamp_seconds"
         self._wait("sweep", _SWEEP_SECONDS, lambda: self._value(swept) > 0, tick)
-        return Start(
+        return OperatorStart(
             bystanders=bystanders,
             idle_rss_mib=idle,
             rss_mib=self.process().rss_mib(),

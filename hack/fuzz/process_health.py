@@ -24,7 +24,7 @@ Idle ones to the API server close after half of that.
 
 
 @dataclass
-class Vitals:
+class ProcessHealth:
     """Samples of a running process."""
 
     server: Server

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .objects import JOB_INDEX, JOB_NAME
-from .run import Run
+from .run import PodRun
 from .trace import Trace
 
 _ENDED = ("Succeeded", "Failed")
@@ -36,7 +36,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Played:
+class ReplayResult:
     """The result of a trace."""
 
     records: list[Record]
@@ -45,7 +45,7 @@ class Played:
     """Delays of the replay process against its plan, ten times a second, ascending [s]."""
 
 
-class Ledger:
+class PodRecords:
     """Each pod's record, by uid, and the remaining work of each place in a job."""
 
     def __init__(self, trace: Trace) -> None:
@@ -53,8 +53,8 @@ class Ledger:
         self._left = {
             (job.name, index): job.seconds for job in trace.jobs for index in range(job.pods)
         }
-        self._runs: dict[str, Run] = {}
-        self._by_address: dict[str, Run] = {}
+        self._runs: dict[str, PodRun] = {}
+        self._by_address: dict[str, PodRun] = {}
         self._finished: set[tuple[str, int]] = set()
 
     @property
@@ -73,11 +73,11 @@ class Ledger:
             f"{victims:,} victims"
         )
 
-    def at(self, address: str) -> Run | None:
+    def at(self, address: str) -> PodRun | None:
         """Return the pod that has an address now, or None."""
         return self._by_address.get(address)
 
-    def see(self, event: str, pod: Mapping[str, Any], now: float) -> Run | None:
+    def see(self, event: str, pod: Mapping[str, Any], now: float) -> PodRun | None:
         """Record a watch event of a pod; return its run, or None if the pod is not of the trace."""
         uid, labels = pod["metadata"]["uid"], pod["metadata"].get("labels", {})
         run = self._runs.get(uid)
@@ -87,7 +87,7 @@ class Ledger:
                 return None
             index = int(labels[JOB_INDEX])
             left = self._left[job.name, index]
-            run = self._runs[uid] = Run(
+            run = self._runs[uid] = PodRun(
                 job, index, pod["metadata"]["name"], uid, created_at=now, left=left
             )
         self._note(run, pod, now)
@@ -118,7 +118,7 @@ class Ledger:
                 wasted=run.wasted(now),
             )
 
-    def _note(self, run: Run, pod: Mapping[str, Any], now: float) -> None:
+    def _note(self, run: PodRun, pod: Mapping[str, Any], now: float) -> None:
         status = pod["status"]
         if status.get("nominatedNodeName") and run.nominated_at is None:
             run.nominated_at = now
@@ -128,7 +128,7 @@ class Ledger:
         if pod["metadata"].get("deletionTimestamp"):
             run.terminate(now)
 
-    def _close(self, run: Run, now: float, *, succeeded: bool) -> None:
+    def _close(self, run: PodRun, now: float, *, succeeded: bool) -> None:
         if run.ended_at is not None:
             return
         place = run.job.name, run.index

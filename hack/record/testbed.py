@@ -16,7 +16,7 @@ POD_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
 @dataclass(frozen=True)
-class Lab:
+class Testbed:
     """One cluster, called through kubectl, or directly if kubectl has no command for it."""
 
     cluster: Cluster
@@ -45,7 +45,7 @@ class Lab:
 
 
 def a_pod(name: str, *, labels: Json = None, annotations: Json = None, **metadata: Any) -> Json:
-    """Return a pod that no scheduler takes, so that only the scene's operations are reviewed."""
+    """Return a pod that no scheduler takes, so that only the recorded operations are reviewed."""
     said = {"name": name, "labels": labels, "annotations": annotations, **metadata}
     return {
         "apiVersion": "v1",

@@ -29,7 +29,7 @@ _BUSY = (429, 500, 503, 504)
 _TRIES = 8
 
 
-class Hands:
+class PodActions:
     """One session with the API server, with as many connections as concurrent calls."""
 
     def __init__(
@@ -93,21 +93,21 @@ async def _work(options: argparse.Namespace) -> None:
     async with aiohttp.ClientSession(
         connector=connector, headers=headers, trust_env=False
     ) as session:
-        hands = Hands(session, cluster["server"], options)
-        saying = asyncio.create_task(_say(hands))
-        await hands.run()
+        pod_actions = PodActions(session, cluster["server"], options)
+        saying = asyncio.create_task(_say(pod_actions))
+        await pod_actions.run()
         saying.cancel()
 
 
-async def _say(hands: Hands) -> None:
+async def _say(pod_actions: PodActions) -> None:
     while True:
-        print(hands.done, flush=True)
+        print(pod_actions.done, flush=True)
         await asyncio.sleep(_SAY_SECONDS)
 
 
 def main() -> None:
     """Do one thing to the pods `first` to `first + count - 1` of a namespace."""
-    parser = argparse.ArgumentParser("bench.victims.hands", description=__doc__)
+    parser = argparse.ArgumentParser("bench.victims.pod_actions", description=__doc__)
     parser.add_argument("verb", choices=["create", "mark", "end"])
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--namespace", required=True)
