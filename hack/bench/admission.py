@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from realcluster import api, build, lifecycle, pins, state
+from realcluster import api, build, command, lifecycle, pins, state
 from realcluster.errors import ClusterError
 from realcluster.install import BASE
 from realcluster.kubectl import Kubectl
@@ -114,19 +113,13 @@ class AdmissionBench:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status is 1 if something cannot be measured."""
-    options, progress = _parse(arguments), Progress()
+    options = _parse(arguments)
+    return command.run("bench-admission", lambda progress: _run(options, progress))
+
+
+def _run(options: AdmissionOptions, progress: Progress) -> int:
     conditions = _conditions(options)
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # without this, cluster and servers would outlive a `kill`
-    try:
-        turns, grown = _measure(options, progress)
-    except ClusterError as error:
-        progress.say(f"bench-admission: {error}")
-        return 1
-    except KeyboardInterrupt:
-        progress.say("interrupted")
-        return 130
+    turns, grown = _measure(options, progress)
     _report(turns, grown, options, conditions)
     return 0
 

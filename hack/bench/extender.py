@@ -27,7 +27,7 @@ from reprieve_webhooks.extender.route import PATH
 from reprieve_webhooks.settings import Settings
 
 from . import contenders, servers, stub_api
-from .figures import aligned
+from .figures import aligned, nearest_rank
 from .servers import Server
 
 PRIORITIES = {"tolerant": 500, "low": 1000, "middle": 2000, "urgent": 5000}
@@ -61,11 +61,11 @@ class ExtenderResult:
         return (
             self.way,
             f"{self.mebibytes:.1f}",
-            f"{percentile(self.seconds, 0.5) * 1000:,.0f}",
-            f"{percentile(self.seconds, 0.99) * 1000:,.0f}",
+            f"{nearest_rank(sorted(self.seconds), 0.5) * 1000:,.0f}",
+            f"{nearest_rank(sorted(self.seconds), 0.99) * 1000:,.0f}",
             f"{self.cpu_seconds / len(self.seconds) * 1000:,.0f}",
-            f"{percentile(waits, 0.5) * 1000:.1f}",
-            f"{percentile(waits, 0.99) * 1000:.1f}",
+            f"{nearest_rank(sorted(waits), 0.5) * 1000:.1f}",
+            f"{nearest_rank(sorted(waits), 0.99) * 1000:.1f}",
         )
 
 
@@ -83,12 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
     print(", ".join(f"{name} {value}" for name, value in conditions.items()))
     return 0
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of all do not exceed (nearest rank)."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
 def collections(nodes: int, pods: int, waiting: int) -> stub_api.Collections:

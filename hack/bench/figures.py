@@ -5,6 +5,7 @@ No I/O.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -52,6 +53,14 @@ class WebhooksRow:
     cpu_seconds_per_thousand: float
     rss_mib: float
     ratio: float  # its requests per second over the reference's in the same round
+
+
+def nearest_rank(ascending: Sequence[float], share: float) -> float:
+    """Return the lowest value that `share` of all values do not exceed (nearest rank).
+
+    NaN for none.
+    """
+    return ascending[math.ceil(share * len(ascending)) - 1] if ascending else math.nan
 
 
 def percentile(microseconds: Mapping[int, int], share: float) -> int:

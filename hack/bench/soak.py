@@ -57,8 +57,7 @@ class Growth:
     def __str__(self) -> str:
         return (
             f"{self.server}: after {self.reviews:,} reviews of {_SIZE:,} bytes asked directly RSS "
-            "went from "
-            f"{self.rss_mib_before:.0f} to {self.rss_mib_after:.0f} MiB; "
+            f"went from {self.rss_mib_before:.0f} to {self.rss_mib_after:.0f} MiB; "
             f"{self.cpu_seconds_per_thousand:.3f} CPU s/1,000"
         )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from realcluster import build, pins
+from realcluster import build, command, pins
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 from reprieve_certs import bundle
@@ -59,20 +58,13 @@ class WebhooksBench:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status is 1 if a server answers wrongly or cannot be measured."""
-    options, progress = _parse(arguments), Progress()
+    options = _parse(arguments)
+    return command.run("bench-webhooks", lambda progress: _run(options, progress))
+
+
+def _run(options: WebhooksOptions, progress: Progress) -> int:
     conditions = _conditions(options)
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # without this, the servers would outlive a `kill`
-    try:
-        turns = _measure(options, progress)
-    except ClusterError as error:
-        progress.say(f"bench-webhooks: {error}")
-        return 1
-    except KeyboardInterrupt:
-        progress.say("interrupted")
-        return 130
-    _report(turns, options, conditions)
+    _report(_measure(options, progress), options, conditions)
     return 0
 
 

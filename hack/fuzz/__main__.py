@@ -22,7 +22,6 @@ import argparse
 import asyncio
 import re
 import secrets
-import signal
 import sys
 import tempfile
 import time
@@ -33,7 +32,7 @@ from pathlib import Path
 import uvloop
 
 from bench import contenders, servers, stub_api
-from realcluster.errors import ClusterError
+from realcluster import command
 from realcluster.progress import Progress, Task
 
 from . import corpus
@@ -58,20 +57,17 @@ class FuzzOptions:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit status is 1 if anything was found."""
-    options, progress = _parse(arguments), Progress()
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # without this, the server would outlive a `kill`
+    options = _parse(arguments)
+    interrupted = f"interrupted; seed {options.seed}"
+    return command.run(
+        "fuzz", lambda progress: _in_scratch(options, progress), interrupted=interrupted
+    )
+
+
+def _in_scratch(options: FuzzOptions, progress: Progress) -> int:
     progress.say(f"fuzz: seed {options.seed}")
-    try:
-        with tempfile.TemporaryDirectory(prefix="reprieve-fuzz-") as scratch:
-            return _run(options, Path(scratch), progress)
-    except ClusterError as error:
-        progress.say(f"fuzz: {error}")
-        return 1
-    except KeyboardInterrupt:
-        progress.say(f"interrupted; seed {options.seed}")
-        return 130
+    with tempfile.TemporaryDirectory(prefix="reprieve-fuzz-") as scratch:
+        return _run(options, Path(scratch), progress)
 
 
 def _run(options: FuzzOptions, folder: Path, progress: Progress) -> int:

@@ -54,8 +54,9 @@ def _record(testbed: Testbed, progress: Progress) -> None:
         since = 0
         for operation in OPERATIONS:
             # Without an action of its own, an operation follows from the one before.
-            since = since if operation.is_a_consequence else recorder.count
-            operation.do(testbed)
+            if operation.do is not None:
+                since = recorder.count
+                operation.do(testbed)
             _keep(operation, recorder.first(since, operation, operation.wants))
             progress.say(operation.name)
 

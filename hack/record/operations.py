@@ -28,18 +28,14 @@ class Operation:
 
     name: str
     wants: str
-    do: Callable[[Testbed], None]
+    do: Callable[[Testbed], None] | None = None
+    """None: a controller, or the action of the operation before, causes the review."""
     by: str = ""
     """The end of the user's name."""
     of: str = ""
     """The beginning of the object's name, if other objects of its kind change at the same time."""
     asked_as: str = "validate"
     keep_managed_fields: bool = False
-
-    @property
-    def is_a_consequence(self) -> bool:
-        """True if a controller, or the action of the operation before, causes it."""
-        return self.do is _nothing
 
     def __call__(self, asked: Asked) -> bool:
         """Return whether this is the operation's review."""
@@ -217,10 +213,6 @@ def _classes(testbed: Testbed) -> None:
     testbed.make(document)
     testbed.run("label priorityclass tolerant team=research")
     testbed.run("delete priorityclass tolerant")
-
-
-def _nothing(_: Testbed) -> None:
-    """Do nothing: a controller causes the review, after the operation before."""
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -417,45 +409,27 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "deployment-status-by-its-controller",
         "UPDATE deployments/status",
-        _nothing,
         by="deployment-controller",
         of="rolled",
     ),
     Operation(
-        "replicaset-of-a-deployment",
-        "CREATE replicasets",
-        _nothing,
-        by="deployment-controller",
-        of="rolled",
+        "replicaset-of-a-deployment", "CREATE replicasets", by="deployment-controller", of="rolled"
     ),
-    Operation(
-        "pod-of-a-replicaset", "CREATE pods", _nothing, by="replicaset-controller", of="rolled-"
-    ),
+    Operation("pod-of-a-replicaset", "CREATE pods", by="replicaset-controller", of="rolled-"),
     Operation("cronjob", "CREATE cronjobs", _cron, of="fires"),
-    Operation("job-made-from-a-cronjob", "CREATE jobs", _nothing, of="by-hand"),
+    Operation("job-made-from-a-cronjob", "CREATE jobs", of="by-hand"),
     Operation(
-        "job-of-a-cronjob-by-its-controller",
-        "CREATE jobs",
-        _nothing,
-        by="cronjob-controller",
-        of="fires-",
+        "job-of-a-cronjob-by-its-controller", "CREATE jobs", by="cronjob-controller", of="fires-"
     ),
     Operation("job", "CREATE jobs", _making(a_job("ends", labels={CLASS: "3"})), of="ends"),
-    Operation("pod-of-a-job", "CREATE pods", _nothing, by="job-controller", of="ends-"),
+    Operation("pod-of-a-job", "CREATE pods", by="job-controller", of="ends-"),
     Operation(
         "finished-pod-of-a-job-loses-its-tracking-finalizer",
         "UPDATE pods",
-        _nothing,
         by="job-controller",
         of="ends-",
     ),
-    Operation(
-        "job-status-by-its-controller",
-        "UPDATE jobs/status",
-        _nothing,
-        by="job-controller",
-        of="ends",
-    ),
+    Operation("job-status-by-its-controller", "UPDATE jobs/status", by="job-controller", of="ends"),
     Operation("bad-job-is-resumed", "UPDATE jobs", _resumed, by="admin", of="waits"),
     Operation(
         "pod-orphaned-by-the-garbage-collector",
@@ -470,41 +444,34 @@ OPERATIONS: tuple[Operation, ...] = (
         _making(a_workload("DaemonSet", "everywhere", labels=BAD)),
         of="everywhere",
     ),
-    Operation(
-        "pod-of-a-daemonset", "CREATE pods", _nothing, by="daemon-set-controller", of="everywhere-"
-    ),
+    Operation("pod-of-a-daemonset", "CREATE pods", by="daemon-set-controller", of="everywhere-"),
     Operation(
         "statefulset",
         "CREATE statefulsets",
         _making(a_workload("StatefulSet", "ordered", labels={CLASS: "3"})),
         of="ordered",
     ),
-    Operation(
-        "pod-of-a-statefulset", "CREATE pods", _nothing, by="statefulset-controller", of="ordered-"
-    ),
+    Operation("pod-of-a-statefulset", "CREATE pods", by="statefulset-controller", of="ordered-"),
     Operation(
         "controller-revision-of-a-statefulset",
         "CREATE controllerrevisions",
-        _nothing,
         by="statefulset-controller",
     ),
     Operation("priorityclass", "CREATE priorityclasses", _classes, of="tolerant"),
-    Operation("bad-priorityclass-is-labelled", "UPDATE priorityclasses", _nothing, of="tolerant"),
-    Operation("priorityclass-deleted", "DELETE priorityclasses", _nothing, of="tolerant"),
+    Operation("bad-priorityclass-is-labelled", "UPDATE priorityclasses", of="tolerant"),
+    Operation("priorityclass-deleted", "DELETE priorityclasses", of="tolerant"),
     Operation("namespace", "CREATE namespaces", _namespaced, of="short-lived"),
-    Operation("bad-namespace-is-labelled", "UPDATE namespaces", _nothing, of="short-lived"),
-    Operation("namespace-deleted", "DELETE namespaces", _nothing, of="short-lived"),
+    Operation("bad-namespace-is-labelled", "UPDATE namespaces", of="short-lived"),
+    Operation("namespace-deleted", "DELETE namespaces", of="short-lived"),
     Operation(
         "namespace-status-by-its-controller",
         "UPDATE namespaces/status",
-        _nothing,
         by="namespace-controller",
         of="short-lived",
     ),
     Operation(
         "namespace-finalized-by-its-controller",
         "UPDATE namespaces/finalize",
-        _nothing,
         by="namespace-controller",
         of="short-lived",
     ),

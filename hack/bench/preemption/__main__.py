@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ from pathlib import Path
 
 from bench import servers
 from bench.victims import audit
-from realcluster import pins
-from realcluster.errors import ClusterError
+from realcluster import command, pins
 from realcluster.progress import Progress
 
 from . import counters, figures, objects, plots, replay
@@ -41,20 +39,16 @@ class PreemptionOptions:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and draw; the exit status is 1 if something cannot be measured."""
-    options, progress = _parse(arguments), Progress()
+    options = _parse(arguments)
+    return command.run("bench-preemption", lambda progress: _run(options, progress))
+
+
+def _run(options: PreemptionOptions, progress: Progress) -> int:
     conditions = _conditions(options)
-    # Without this, cluster and programs would outlive a `kill`.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     turns: list[PreemptionTurn] = []
     try:
         for trace, contender in product(options.traces, options.contenders):
             turns.append(_turn(contender, trace, options.cluster, progress))
-    except ClusterError as error:
-        progress.say(f"bench-preemption: {error}")
-        return 1
-    except KeyboardInterrupt:
-        progress.say("interrupted")
-        return 130
     finally:
         if turns:
             _report(turns, options.folder, conditions)

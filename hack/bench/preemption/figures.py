@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from bench import figures
+from bench.figures import nearest_rank
 from bench.victims.audit import PodChange
-from bench.victims.figures import percentile
 
 from . import counters
 from .records import Record, ReplayResult
@@ -96,7 +96,7 @@ def turn_of(
         wanted=dict(wanted),
         seconds=replayed.seconds,
         horizon_seconds=trace.horizon_seconds,
-        late_seconds=percentile(replayed.late_seconds, 0.99),
+        late_seconds=nearest_rank(replayed.late_seconds, 0.99),
         deletions=sum(entry.status < _REFUSED for entry in asked),
         refusals=sum(entry.status >= _REFUSED for entry in asked),
         counted=counted,
@@ -175,7 +175,7 @@ def _cells(row: PreemptionRow) -> tuple[str, ...]:
         row.contender,
         f"{row.preemptors:,}",
         f"{row.placed:,}",
-        *(_shown(percentile(row.starts, share)) for share in (0.5, 0.9, 0.99)),
+        *(_shown(nearest_rank(row.starts, share)) for share in (0.5, 0.9, 0.99)),
         f"{row.victims:,}",
         _shown(row.victims_a_placement),
         f"{row.wasted_seconds:,.0f}",
@@ -213,7 +213,7 @@ def _waste_by_kind(row: PreemptionRow) -> str:
 
 
 def _urgent(row: PreemptionRow) -> str:
-    p50, p99 = (_shown(percentile(row.urgent_starts, share)) for share in (0.5, 0.99))
+    p50, p99 = (_shown(nearest_rank(row.urgent_starts, share)) for share in (0.5, 0.99))
     return (
         f"{row.contender}: all urgent pods, preempting or not, start after {p50} s (p50), {p99} s "
         f"(p99); {row.urgent_unplaced:,} never"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import servers
-from realcluster import build, lifecycle, pins
-from realcluster.errors import ClusterError
+from realcluster import build, command, lifecycle, pins
 from realcluster.install import BASE, NAMESPACE_FILE
 from realcluster.kubectl import Kubectl
 from realcluster.progress import Progress
@@ -57,19 +55,15 @@ class Measured:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status is 1 if something cannot be measured."""
-    options, progress = _parse(arguments), Progress()
+    options = _parse(arguments)
+    return command.run("bench-victims", lambda progress: _run(options, progress))
+
+
+def _run(options: VictimsOptions, progress: Progress) -> int:
     conditions = _conditions(options)
-    # Without this, cluster and programs would outlive a `kill`.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     measured = Measured([], [], [])
     try:
         _measure(options, progress, measured)
-    except ClusterError as error:
-        progress.say(f"bench-victims: {error}")
-        return 1
-    except KeyboardInterrupt:
-        progress.say("interrupted")
-        return 130
     finally:
         if measured.turns:
             _report(measured, options, conditions)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from bench import figures
+from bench.figures import nearest_rank
 
 from . import pods
 from .audit import PodChange
@@ -149,8 +150,8 @@ def _row(turns: Sequence[VictimsTurn], bare: Sequence[VictimsTurn]) -> VictimsRo
         contender=turns[0].contender,
         victims=turns[0].victims,
         bystanders=turns[0].bystanders,
-        p50_seconds=median(lambda turn: percentile(turn.hint_seconds, 0.50)),
-        p99_seconds=median(lambda turn: percentile(turn.hint_seconds, 0.99)),
+        p50_seconds=median(lambda turn: nearest_rank(turn.hint_seconds, 0.50)),
+        p99_seconds=median(lambda turn: nearest_rank(turn.hint_seconds, 0.99)),
         whole_seconds=median(lambda turn: turn.whole_seconds),
         ratio=statistics.median(ratios) if ratios else math.nan,
         mean_writes=median(lambda turn: turn.mean_writes),
@@ -161,14 +162,6 @@ def _row(turns: Sequence[VictimsTurn], bare: Sequence[VictimsTurn]) -> VictimsRo
         ),
         rss_mib=median(lambda turn: turn.rss_mib),
     )
-
-
-def percentile(ascending: Sequence[float], share: float) -> float:
-    """Return the lowest value that `share` of all values do not exceed (nearest rank).
-
-    NaN for none.
-    """
-    return ascending[math.ceil(share * len(ascending)) - 1] if ascending else math.nan
 
 
 def table(rows: Sequence[VictimsRow]) -> str:
@@ -226,11 +219,10 @@ def _change(before: VictimsRow, now: VictimsRow) -> str:
     )
     return (
         f"hint p50 {before.p50_seconds:.2f} → {now.p50_seconds:.2f} s, p99 "
-        f"{before.p99_seconds:.2f} → {now.p99_seconds:.2f} s, "
-        f"whole {before.whole_seconds:.1f} → {now.whole_seconds:.1f} s; "
-        "operator's CPU "
-        f"{now.cpu_seconds_per_thousand / before.cpu_seconds_per_thousand - 1:+.1%}, "
-        f"memory {now.rss_mib / before.rss_mib - 1:+.1%}, API server's CPU {api_server:+.1%}"
+        f"{before.p99_seconds:.2f} → {now.p99_seconds:.2f} s, whole {before.whole_seconds:.1f} → "
+        f"{now.whole_seconds:.1f} s; operator's CPU "
+        f"{now.cpu_seconds_per_thousand / before.cpu_seconds_per_thousand - 1:+.1%}, memory "
+        f"{now.rss_mib / before.rss_mib - 1:+.1%}, API server's CPU {api_server:+.1%}"
     )
 
 
@@ -243,8 +235,8 @@ def by_round(turns: Iterable[VictimsTurn]) -> list[str]:
     return [
         f"{victims:,} victims among {others:,} pods, by round: marks over "
         f"{_listed(turn.marks_seconds for turn in of)} s, "
-        f"hint p50 {_listed(percentile(turn.hint_seconds, 0.50) for turn in of)} s, "
-        f"p99 {_listed(percentile(turn.hint_seconds, 0.99) for turn in of)} s"
+        f"hint p50 {_listed(nearest_rank(turn.hint_seconds, 0.50) for turn in of)} s, "
+        f"p99 {_listed(nearest_rank(turn.hint_seconds, 0.99) for turn in of)} s"
         for (others, victims), of in ours.items()
     ]
 
@@ -279,9 +271,8 @@ def sentences(
 def _start(start: OperatorStart) -> str:
     return (
         f"among {start.bystanders:,} pods without a victim: RSS {start.idle_rss_mib:.0f} MiB, "
-        f"{start.rss_mib:.0f} after a "
-        f"sweep, which takes {start.sweep_cpu_seconds:.1f} s of CPU in {start.sweep_seconds:.0f} "
-        "s, every 5 minutes"
+        f"{start.rss_mib:.0f} after a sweep, which takes {start.sweep_cpu_seconds:.1f} s of CPU in "
+        f"{start.sweep_seconds:.0f} s, every 5 minutes"
     )
 
 

@@ -35,9 +35,8 @@ def tell(world: World, narrator: Narrator) -> str:
     session.make_namespace()
     narrator.say(
         f"A training Job on {world.nodes.value}. Its program answers the hint, saves a file, and "
-        "exits "
-        "with 143 on SIGTERM, because it is not finished. Its backoffLimit is 0: one failure would "
-        "end it."
+        "exits with 143 on SIGTERM, because it is not finished. Its backoffLimit is 0: one "
+        "failure would end it."
     )
     first = workload.start_job(session)
     submitted = session.quiet.get("pod", first, "-n", session.namespace)["metadata"][

@@ -38,9 +38,8 @@ def tell(world: World, narrator: Narrator) -> str:
         world.start(OPERATOR)
         narrator.say(
             f"Another operator is started (pid {world.programs.pid(OPERATOR)}). When the first "
-            "one's lease "
-            "expires, it reads the victim's state from the pod and asks the workload for its "
-            "progress."
+            "one's lease expires, it reads the victim's state from the pod and asks the workload "
+            "for its progress."
         )
         victim.wait_until_gone(session, POD)
         after = victim.last_state(session, record)
@@ -57,8 +56,8 @@ def tell(world: World, narrator: Narrator) -> str:
     promise.keep(claim=early > timedelta(0), otherwise=f"{POD} was deleted before it had saved")
     narrator.say(
         f"Acknowledged at {after.checkpoint.saved_at:%H:%M:%S.%f}, deleted at "
-        f"{deleted:%H:%M:%S.%f}: "
-        "the API server's audit log has one DELETE, after the acknowledgement."
+        f"{deleted:%H:%M:%S.%f}: the API server's audit log has one DELETE, after the "
+        "acknowledgement."
     )
     return (
         "a new operator continued where the killed one stopped: one hint, one DELETE after the "

@@ -77,13 +77,8 @@ MARK = json.dumps(
 )
 NOTE = json.dumps({"metadata": {"annotations": {"example.com/note": "hello"}}})
 UNREADABLE = (
-    "annotate",
-    "pod",
-    "plain",
-    "-n",
-    TEAM,
-    "reprieve.dev/checkpoint=sometimes",
-    "--dry-run=server",
+    *("annotate", "pod", "plain", "-n", TEAM),
+    *("reprieve.dev/checkpoint=sometimes", "--dry-run=server"),
 )
 WAYS = ((), ("--subresource=status",))
 """A patch of the pod, and one of its status, which carries the same labels and annotations."""
@@ -118,25 +113,12 @@ def _default_classes(session: Session) -> None:
 def _try_marks(session: Session) -> None:
     session.narrator.say(
         f"The tenant {TENANT} may patch pods and their status, but not delete them. A "
-        "soft-eviction mark "
-        "asks for a deletion, so it needs that right. A ValidatingAdmissionPolicy in the API "
-        "server "
-        "enforces this."
+        "soft-eviction mark asks for a deletion, so it needs that right. A "
+        "ValidatingAdmissionPolicy in the API server enforces this."
     )
     session.run("apply", "-n", TEAM, "-f", session.write("rights.yaml", RIGHTS))
     for subresource in WAYS:
-        session.run(
-            "patch",
-            "pod",
-            "plain",
-            "-n",
-            TEAM,
-            f"--as={TENANT}",
-            *subresource,
-            "--type=merge",
-            "-p",
-            NOTE,
-        )
+        session.run(*_patch(NOTE, subresource))
     _try_marks_both_ways(session)
     session.narrator.say(
         "The webhooks are stopped. What they would have refused now passes (failurePolicy: Ignore) "
@@ -160,18 +142,12 @@ def _try_marks(session: Session) -> None:
 
 def _try_marks_both_ways(session: Session) -> None:
     for subresource in WAYS:
-        words = (
-            "patch",
-            "pod",
-            "plain",
-            "-n",
-            TEAM,
-            f"--as={TENANT}",
-            *subresource,
-            "--type=merge",
-            "-p",
-            MARK,
-        )
-        refused = session.refused(*words)
+        refused = session.refused(*_patch(MARK, subresource))
         promise.says(refused.stderr.lower(), "forbidden")
         promise.says(refused.stderr, LABEL, ANNOTATION, "needs the right to delete the pod")
+
+
+def _patch(document: str, subresource: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tenant's kubectl command that patches the pod or its status."""
+    pod = ("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}")
+    return (*pod, *subresource, "--type=merge", "-p", document)

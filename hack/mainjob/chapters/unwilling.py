@@ -34,10 +34,8 @@ def tell(world: World, narrator: Narrator) -> str:
     session.make_namespace()
     narrator.say(
         f"Three pods with the same program. {STUBBORN} neither answers nor reacts to SIGTERM; "
-        f"{SLOW} needs "
-        f"{SLOW_SECONDS} s to save, but has {TIMEOUT_SECONDS}; {PLAIN} declares checkpoint: none. "
-        "All are "
-        "marked at once."
+        f"{SLOW} needs {SLOW_SECONDS} s to save, but has {TIMEOUT_SECONDS}; {PLAIN} declares "
+        "checkpoint: none. All are marked at once."
     )
     timeout = {keys.CHECKPOINT_TIMEOUT: f"{TIMEOUT_SECONDS}s"}
     workload.start_pods(
