@@ -1,4 +1,4 @@
-"""Copies of a pod's record in etcd, for the benchmark of victims: another pod in all that tells pods apart, and as long."""
+"""Copies of a pod's record in etcd differ in what identifies a pod, and have the same length."""
 
 import pytest
 
@@ -23,5 +23,8 @@ def test_a_copy_has_a_name_and_a_uid_of_its_own_and_nothing_else(number: int) ->
 
 
 def test_no_two_copies_have_the_same_uid() -> None:
-    copies = {bystanders.renamed(record(number % MODELS), number, MODELS)[19:55] for number in range(MODELS, 500)}
+    copies = {
+        bystanders.renamed(record(number % MODELS), number, MODELS)[19:55]
+        for number in range(MODELS, 500)
+    }
     assert len(copies) == 500 - MODELS

@@ -1,4 +1,4 @@
-"""What is said of a preemption's cost follows from when pods worked, saved, were deleted and ended, alike for every contender."""
+"""A preemption's cost follows from the pods' times, in the same way for every contender."""
 
 from __future__ import annotations
 
@@ -29,20 +29,39 @@ BATCH, URGENT = trace.TIERS[0], trace.TIERS[3]
 HINTED = Checkpoints(interval_seconds=10.0, save_seconds=2.0, takes_hints=True, on_sigterm=False)
 
 
-def a_job(name: str = "job-0", *, tier: Tier = BATCH, checkpoints: Checkpoints | None = HINTED, **fields: Any) -> Job:
-    told: dict[str, Any] = {"preemption_class": 1, "arrives_at": 0.0, "pods": 1, "cpus": 2, "seconds": 60.0}
+def a_job(
+    name: str = "job-0",
+    *,
+    tier: Tier = BATCH,
+    checkpoints: Checkpoints | None = HINTED,
+    **fields: Any,
+) -> Job:
+    told: dict[str, Any] = {
+        "preemption_class": 1,
+        "arrives_at": 0.0,
+        "pods": 1,
+        "cpus": 2,
+        "seconds": 60.0,
+    }
     return Job(name=name, tier=tier, checkpoints=checkpoints, **{**told, **fields})
 
 
 def a_run(checkpoints: Checkpoints | None = HINTED, *, started_at: float = 100.0) -> PodRun:
-    run = PodRun(a_job(checkpoints=checkpoints), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0)
+    run = PodRun(
+        a_job(checkpoints=checkpoints), 0, "job-0-0-abcde", "uid-1", created_at=99.0, left=60.0
+    )
     run.start(started_at)
     return run
 
 
 def a_pod(job: str = "job-0", uid: str = "uid-1", **fields: Any) -> dict[str, Any]:
     labels = {objects.JOB_NAME: job, objects.JOB_INDEX: "0"}
-    metadata = {"name": f"{job}-0-abcde", "uid": uid, "labels": labels, **fields.pop("metadata", {})}
+    metadata = {
+        "name": f"{job}-0-abcde",
+        "uid": uid,
+        "labels": labels,
+        **fields.pop("metadata", {}),
+    }
     return {"metadata": metadata, "status": {"phase": "Running", "podIP": "127.20.0.1", **fields}}
 
 
@@ -83,7 +102,9 @@ def a_record(**fields: Any) -> Record:
 
 
 def a_victim(wasted: float = 8.0, **fields: Any) -> Record:
-    return a_record(terminated_at=30.0, ended_at=31.0, end="preempted", occupied=30.0, wasted=wasted, **fields)
+    return a_record(
+        terminated_at=30.0, ended_at=31.0, end="preempted", occupied=30.0, wasted=wasted, **fields
+    )
 
 
 def a_turn(*records: Record, **fields: Any) -> PreemptionTurn:
@@ -106,7 +127,7 @@ def test_the_nodes_are_loaded_whatever_was_drawn(jobs: int, nodes: int) -> None:
     assert int(kwok.CAPACITY["cpu"]) == trace.NODE_CPUS
 
 
-def test_a_trace_has_what_its_distribution_says() -> None:
+def test_a_trace_follows_its_distributions() -> None:
     drawn = trace.generate(1, 2000, 200)
     tiers = Counter(job.tier.name for job in drawn.jobs)
     kinds = Counter(job.kind for job in drawn.jobs)
@@ -122,13 +143,18 @@ def test_a_trace_has_what_its_distribution_says() -> None:
 def test_nothing_urgent_arrives_before_the_nodes_are_full() -> None:
     drawn = trace.generate(1, 500, 50)
 
-    assert min(job.arrives_at for job in drawn.jobs if job.tier.is_urgent) >= 0.2 * drawn.window_seconds
+    assert (
+        min(job.arrives_at for job in drawn.jobs if job.tier.is_urgent)
+        >= 0.2 * drawn.window_seconds
+    )
     assert max(job.arrives_at for job in drawn.jobs) <= drawn.window_seconds
 
 
-def test_what_a_run_says_to_the_policy_is_what_the_policy_reads() -> None:
+def test_a_runs_answers_are_readable_by_the_policy() -> None:
     template = objects.job(a_job(preemption_class=3), port=4711)["spec"]["template"]
-    plan = checkpoint_plan.read_leniently(template["metadata"]["annotations"], settings.PolicySettings())
+    plan = checkpoint_plan.read_leniently(
+        template["metadata"]["annotations"], settings.PolicySettings()
+    )
 
     assert plan.hint == checkpoint_plan.HttpHint(port=4711, path="/checkpoint")
     assert template["metadata"]["labels"] == {keys.PREEMPTION_CLASS: "3"}
@@ -137,10 +163,12 @@ def test_what_a_run_says_to_the_policy_is_what_the_policy_reads() -> None:
 
 
 @pytest.mark.parametrize("checkpoints", [None, replace(HINTED, takes_hints=False)])
-def test_who_takes_no_hints_says_so(checkpoints: Checkpoints | None) -> None:
+def test_a_job_without_hints_declares_this(checkpoints: Checkpoints | None) -> None:
     template = objects.job(a_job(checkpoints=checkpoints), port=4711)["spec"]["template"]
 
-    assert not checkpoint_plan.read_leniently(template["metadata"]["annotations"], settings.PolicySettings()).waits
+    assert not checkpoint_plan.read_leniently(
+        template["metadata"]["annotations"], settings.PolicySettings()
+    ).waits
 
 
 def test_a_tier_tolerates_as_its_priority_class_says() -> None:
@@ -158,7 +186,12 @@ def test_the_policy_can_be_read_and_is_the_default_with_a_minute_as_a_second() -
     found, default = settings.parse(objects.POLICY), settings.PolicySettings()
 
     assert isinstance(found, settings.PolicySettings)
-    for name in ("checkpoint_timeout_seconds", "max_deferral_seconds", "ceiling_seconds", "near_completion_seconds"):
+    for name in (
+        "checkpoint_timeout_seconds",
+        "max_deferral_seconds",
+        "ceiling_seconds",
+        "near_completion_seconds",
+    ):
         assert getattr(found, name) * trace.SIMULATED_SECONDS == getattr(default, name)
 
 
@@ -214,9 +247,13 @@ def test_the_same_request_is_saved_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("save_seconds", "due", "kept"), [(0.8, (125.8, Action.SAVED), 25.0), (1.2, None, 20.0)], ids=["in time", "cut off"]
+    ("save_seconds", "due", "kept"),
+    [(0.8, (125.8, Action.SAVED), 25.0), (1.2, None, 20.0)],
+    ids=["in time", "cut off"],
 )
-def test_a_save_on_sigterm_counts_if_the_grace_is_long_enough(save_seconds: float, due: Any, kept: float) -> None:
+def test_a_save_on_sigterm_counts_if_the_grace_is_long_enough(
+    save_seconds: float, due: Any, kept: float
+) -> None:
     run = a_run(Checkpoints(10.0, save_seconds, takes_hints=False, on_sigterm=True))
     run.terminate(125.0)
     assert run.next() == due
@@ -269,7 +306,7 @@ def test_an_address_is_that_of_the_last_pod_that_got_it() -> None:
     assert pod_records.at("127.20.0.2") is None
 
 
-def test_pods_of_others_are_not_the_traces() -> None:
+def test_foreign_pods_are_ignored() -> None:
     pod_records = PodRecords(Trace(1, 1, 60.0, [a_job()]))
 
     assert pod_records.see("ADDED", {"metadata": {"uid": "uid-9"}, "status": {}}, 0.0) is None
@@ -300,7 +337,11 @@ def test_a_row_is_of_the_preemptors_and_of_the_victims() -> None:
         a_record(**urgent, nominated_at=0.1, started_at=2.0, job="job-1"),
         a_record(**urgent, nominated_at=0.1, started_at=None, job="job-2"),
         a_record(**urgent, started_at=0.5, job="job-3"),
-        *(a_victim(3.0, job="job-4"), a_victim(5.0, kind="none", job="job-5"), a_record(job="job-6")),
+        *(
+            a_victim(3.0, job="job-4"),
+            a_victim(5.0, kind="none", job="job-5"),
+            a_record(job="job-6"),
+        ),
     ]
     (row,) = figures.summarise([a_turn(*records, wanted={"urgent": 4, "batch": 4})])
 
@@ -313,7 +354,11 @@ def test_a_row_is_of_the_preemptors_and_of_the_victims() -> None:
 
 
 def test_the_traces_of_a_contender_are_counted_together() -> None:
-    turns = [a_turn(a_victim()), a_turn(a_record(), contender="Reprieve"), a_turn(a_victim(), seed=2)]
+    turns = [
+        a_turn(a_victim()),
+        a_turn(a_record(), contender="Reprieve"),
+        a_turn(a_victim(), seed=2),
+    ]
     stock, ours = figures.summarise(turns)
 
     assert (stock.contender, stock.victims, stock.wanted) == ("stock scheduler", 2, 2)
@@ -328,19 +373,40 @@ def test_the_table_is_aligned() -> None:
     ]
 
     assert figures.table(figures.summarise(turns)).splitlines() == [
-        "contender        preemptors  placed  start p50 s   p90   p99  victims  a placement  wasted pod-s  a victim  of all  finished",
-        "stock scheduler           1       1         1.00  1.00  1.00        1         1.00             8      8.00    8.9%     50.0%",
-        "b                         0       0                                 0                          0              0.0%    100.0%",
+        (
+            "contender        preemptors  placed  start p50 s   p90   p99  victims  a placement  "
+            "wasted pod-s  a victim  of all  finished"
+        ),
+        (
+            "stock scheduler           1       1         1.00  1.00  1.00        1         "
+            "1.00        "
+            "     8      8.00    8.9%     50.0%"
+        ),
+        (
+            "b                         0       0                                 0             "
+            "        "
+            "     0              0.0%    100.0%"
+        ),
     ]
 
 
-def test_what_no_table_has_is_said_in_sentences() -> None:
+def test_figures_without_a_table_are_reported_in_sentences() -> None:
     urgent = [a_record(is_urgent=True, job="a"), a_record(is_urgent=True, job="b", started_at=None)]
-    turn = a_turn(a_victim(), *urgent, wanted={"batch": 4}, deletions=3, refusals=1, counted={"guard put-off": 1})
+    turn = a_turn(
+        a_victim(),
+        *urgent,
+        wanted={"batch": 4},
+        deletions=3,
+        refusals=1,
+        counted={"guard put-off": 1},
+    )
 
     assert figures.sentences(figures.summarise([turn]), [turn]) == [
         "stock scheduler: wasted pod-seconds a victim by how it saves: 8.0 (hinted, 1)",
-        "stock scheduler: all urgent pods, preempting or not, start after 1.00 s (p50), 1.00 s (p99); 1 never",
+        (
+            "stock scheduler: all urgent pods, preempting or not, start after 1.00 s (p50), 1.00 s "
+            "(p99); 1 never"
+        ),
         "stock scheduler: 2 of 4 pods were never placed: 2 batch",
         "stock scheduler: the scheduler requested 4 deletions; 1 were refused",
         "stock scheduler: answers of the guard: 1 put-off",
@@ -348,16 +414,25 @@ def test_what_no_table_has_is_said_in_sentences() -> None:
     ]
 
 
-def test_what_speaks_against_a_turn_is_said() -> None:
+def test_reasons_to_mistrust_a_turn_are_reported() -> None:
     assert figures.doubts([a_turn(a_record())]) == []
-    counts = {counters.FAILED_OPEN: 3, "extender late": 1, "extender behind": 1, "extender chosen": 9}
+    counts = {
+        counters.FAILED_OPEN: 3,
+        "extender late": 1,
+        "extender behind": 1,
+        "extender chosen": 9,
+    }
     turn = a_turn(a_record(end="failed"), late_seconds=0.25, seconds=100.0, counted=counts)
 
     assert figures.doubts([turn]) == [
         "stock scheduler, seed 1: the replay was late by 0.25 s (p99): the machine was busy",
         "stock scheduler, seed 1: 1 pods ended without a deletion",
         "stock scheduler, seed 1: 3 reviews that failed open: no webhook was called",
-        "stock scheduler, seed 1: 2 calls that the extender did not answer: the scheduler's own choice stood",
+        (
+            "stock scheduler, seed 1: 2 calls that the extender did not answer: the "
+            "scheduler's own "
+            "choice stood"
+        ),
         "stock scheduler, seed 1: stopped after 100 s, with work left",
     ]
 
@@ -367,7 +442,10 @@ def test_deletions_are_those_of_the_scheduler() -> None:
         return PodChange(user, verb, "", "pod", status, received_at=0.0, answered_at=0.1)
 
     log = [
-        *(entry("system:kube-scheduler", "delete", 200), entry("system:kube-scheduler", "delete", 429)),
+        *(
+            entry("system:kube-scheduler", "delete", 200),
+            entry("system:kube-scheduler", "delete", 429),
+        ),
         *(entry("system:kube-scheduler", "patch", 200), entry("operator", "delete", 200)),
     ]
     replayed = ReplayResult([], seconds=60.0, late_seconds=[0.0, 0.2])
@@ -378,7 +456,9 @@ def test_deletions_are_those_of_the_scheduler() -> None:
 
 
 def test_the_document_holds_each_pod_as_it_was_seen() -> None:
-    written = json.loads(json.dumps(figures.document([a_turn(a_victim(1 / 3))], conditions={"cores": 2})))
+    written = json.loads(
+        json.dumps(figures.document([a_turn(a_victim(1 / 3))], conditions={"cores": 2}))
+    )
 
     assert written["turns"][0]["records"][0]["wasted"] == 0.333
     assert written["conditions"] == {"cores": 2}
@@ -401,9 +481,12 @@ def test_a_contenders_scheduler_is_one_that_can_be_built() -> None:
     assert {contender.scheduler for contender in contenders.CONTENDERS} <= set(pins.BINARIES)
 
 
-def test_the_shipped_stanza_is_asked_at_the_benchmarks_own_server_and_nothing_else_of_it_changes() -> None:
+def test_the_shipped_stanza_changes_only_its_server() -> None:
     text = contenders.STANZA.read_text()
-    shipped, made = yaml.safe_load(text), contenders.with_extender(text, "https://127.0.0.1:9443", Path("/ca.crt"))
+    shipped, made = (
+        yaml.safe_load(text),
+        contenders.with_extender(text, "https://127.0.0.1:9443", Path("/ca.crt")),
+    )
     (extender,) = made["extenders"]
 
     assert extender["urlPrefix"] == "https://127.0.0.1:9443/scheduler"
@@ -413,7 +496,7 @@ def test_the_shipped_stanza_is_asked_at_the_benchmarks_own_server_and_nothing_el
     assert made == shipped
 
 
-def test_what_programs_count_is_read_from_their_metrics() -> None:
+def test_counters_are_read_from_metrics() -> None:
     api_server = """\
 # HELP apiserver_admission_webhook_fail_open_count [ALPHA] Admission webhook fail open count
 apiserver_admission_webhook_fail_open_count{name="pods.reprieve.dev",type="admit"} 2
@@ -427,7 +510,11 @@ reprieve_extender_calls_total{outcome="late"} 0.0
 reprieve_extender_calls_total{outcome="chosen"} 7.0
 """
 
-    assert counters.read(api_server, webhooks) == {counters.FAILED_OPEN: 3, "guard put-off": 4, "extender chosen": 7}
+    assert counters.read(api_server, webhooks) == {
+        counters.FAILED_OPEN: 3,
+        "guard put-off": 4,
+        "extender chosen": 7,
+    }
     assert counters.read(api_server, "") == {counters.FAILED_OPEN: 3}
 
 
@@ -435,14 +522,14 @@ def test_an_extender_falls_back_as_its_own_metrics_say() -> None:
     assert set(counters.FALLBACKS) == {outcome.value for outcome in metrics.FALLBACKS}
 
 
-def test_what_was_counted_in_several_turns_is_added() -> None:
+def test_counters_of_several_turns_are_added() -> None:
     turns = [{"guard put-off": 1, "guard allowed": 2}, {"guard put-off": 3, "extender chosen": 1}]
 
     assert counters.shown(turns, counters.GUARD) == "4 put-off, 2 allowed"
     assert counters.shown([], counters.EXTENDER) == ""
 
 
-def test_what_was_counted_before_the_trace_is_not_its() -> None:
+def test_counts_from_before_the_trace_are_subtracted() -> None:
     assert counters.since(
         {counters.FAILED_OPEN: 1, "guard allowed": 2}, {counters.FAILED_OPEN: 1, "guard allowed": 5}
     ) == {"guard allowed": 3}
