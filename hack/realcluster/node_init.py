@@ -36,7 +36,7 @@ RESTART_SECONDS = 1.0
 
 
 def main() -> None:
-    """Run the node until this process is told to end."""
+    """Run the node until this process gets SIGTERM."""
     node = Node.from_json(Path(sys.argv[1]).read_text())
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(0)
