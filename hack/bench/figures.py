@@ -90,9 +90,8 @@ def _row(
     def median(values: Iterable[float]) -> float:
         return statistics.median(list(values))
 
-    paired = zip(
-        turns, reference, strict=True
-    )  # the same rounds: a slow machine slows both servers
+    # The same rounds: a slow machine slows both servers.
+    paired = zip(turns, reference, strict=True)
     return WebhooksRow(
         server=server,
         requests_per_second=median(turn.requests_per_second for turn in turns),

@@ -68,9 +68,8 @@ def own_address() -> str:
     """Return this machine's own address, or loopback if it has none. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(
-                ("192.0.2.1", 9)
-            )  # an address for documentation: its route is the default one
+            # An address for documentation: its route is the default one.
+            probe.connect(("192.0.2.1", 9))
         except OSError:
             return LOOPBACK
         address: str = probe.getsockname()[0]

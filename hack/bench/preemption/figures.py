@@ -58,9 +58,8 @@ class PreemptionRow:
     occupied: float  # pod-seconds on nodes, of all pods
     wanted: int
     finished: int
-    unplaced: Mapping[str, int] = field(
-        default_factory=dict
-    )  # pods that were never placed, by tier
+    # Pods that were never placed, by tier.
+    unplaced: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def victims_a_placement(self) -> float:

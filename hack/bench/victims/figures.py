@@ -29,14 +29,12 @@ class VictimsTurn:
     victims: int
     bystanders: int
     round: int
-    hint_seconds: Sequence[
-        float
-    ]  # from the API server's entry about the mark to the workload's receipt
+    # From the API server's entry about the mark to the workload's receipt.
+    hint_seconds: Sequence[float]
     marks_seconds: float  # from the first mark's arrival to the last one's answer
     whole_seconds: float  # from the first mark's arrival to the last DELETE's answer
-    writes: Mapping[
-        int, int
-    ]  # number of victims by writes of the contender; the bare program's include marks
+    # Number of victims by writes of the contender; the bare program's include marks.
+    writes: Mapping[int, int]
     refused: int  # refused writes, mostly conflicts
     cpu_seconds: float  # of the contender
     api_server_cpu_seconds: float
