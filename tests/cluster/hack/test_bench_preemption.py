@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.preemption import objects, replay
-from bench.preemption.ledger import Played
+from bench.preemption.records import ReplayResult
 from bench.preemption.trace import TIERS, Checkpoints, Job, Tier, Trace
 from reprieve_testing.cluster import ClusterHandle, wait_for
 
@@ -75,13 +75,13 @@ async def test_victims_lose_what_they_had_not_saved_and_their_replacements_do_wh
         (name,) = of_job("asked")
         prepared.mark(objects.NAMESPACE, name)
 
-    async def play() -> Played:
+    async def play() -> ReplayResult:
         return await replay.play(TRACE, prepared.cluster.kubeconfig, lambda _: None)
 
-    played, _ = await asyncio.gather(play(), asyncio.to_thread(ask_one))
-    (preemptor,) = (record for record in played.records if record.job == "preemptor")
-    asked, resumed = (record for record in played.records if record.job == "asked")
-    preempted, repeated = (record for record in played.records if record.job == "preempted")
+    replayed, _ = await asyncio.gather(play(), asyncio.to_thread(ask_one))
+    (preemptor,) = (record for record in replayed.records if record.job == "preemptor")
+    asked, resumed = (record for record in replayed.records if record.job == "asked")
+    preempted, repeated = (record for record in replayed.records if record.job == "preempted")
 
     assert preemptor.nominated_at is not None
     assert preemptor.end == resumed.end == repeated.end == "finished"

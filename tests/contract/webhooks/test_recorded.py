@@ -93,8 +93,6 @@ CASES = {
     "an ephemeral container": Case("pod-gets-an-ephemeral-container"),
     "a resize": Case("pod-resized"),
     "a Deployment's scale, by the autoscaler": Case("deployment-scaled-by-the-autoscaler"),
-    "a StatefulSet's scale, by the autoscaler": Case("statefulset-scaled-by-the-autoscaler"),
-    "a ReplicaSet's scale, by the autoscaler": Case("replicaset-scaled-by-the-autoscaler"),
     # Ways to patch.
     "a JSON patch": Case("pod-patched-by-json-patch"),
     "a merge patch that lowers a class": Case("pod-patched-by-merge-patch"),
