@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ClusterError
+from .reader import UNREADABLE, Reader
 
 TIMEOUT_SECONDS = 120.0
 
@@ -39,6 +40,10 @@ class Kubectl:
     kubeconfig: Path
     folder: Path = field(default_factory=Path.cwd)
     """Where it runs: relative file names in commands are those of this folder."""
+    _reader: Reader = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_reader", Reader(self.kubeconfig))
 
     def run(self, *words: object, stdin: str | None = None, seconds: float = TIMEOUT_SECONDS) -> Done:
         """Run one command to its end, whatever its status is."""
@@ -67,10 +72,14 @@ class Kubectl:
 
     def get(self, *words: object) -> Any:
         """Return the JSON of `kubectl get …`; raises ClusterError when it fails."""
-        return json.loads(self.read("get", *words, "-o", "json"))
+        found = self._reader.get([str(word) for word in words])
+        return json.loads(self.read("get", *words, "-o", "json")) if found is UNREADABLE else found
 
     def find(self, *words: object) -> Any | None:
         """Return the JSON of one object, None where there is none of that name."""
+        found = self._reader.get([str(word) for word in words], ignore_not_found=True)
+        if found is not UNREADABLE:
+            return found
         text = self.read("get", *words, "-o", "json", "--ignore-not-found")
         return json.loads(text) if text else None
 

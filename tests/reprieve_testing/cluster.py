@@ -6,7 +6,6 @@ Independent of pytest. A machine that cannot run a cluster gets the reason as an
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from realcluster import build, lifecycle, state
+from realcluster import build, lifecycle, ports, state
 from realcluster.errors import ClusterError
 from realcluster.install import BASE, NAMESPACE_FILE
 from realcluster.kubectl import Kubectl
@@ -31,7 +30,12 @@ OPERATOR_NAMESPACE = "reprieve-system"
 CONTROLLER = "reprieve.dev/operator"
 _PAUSE_SECONDS = 0.05
 _STOP_SECONDS = 15.0
+_WORKER = "PYTEST_XDIST_WORKER"
+"""`gw0`, `gw1`, …; unset without pytest-xdist."""
+_FIRST_PORT, _PORTS = 25_000, 7_000
+"""Below the ports that Linux gives to outgoing connections (32768 and up), above those of clusters (16443 and up)."""
 _names = count(1)
+_ports = count(os.getpid() * 97 % _PORTS)
 
 
 def wait_for(what: str, find: Callable[[], T | None], seconds: float = 20.0) -> T:
@@ -146,16 +150,23 @@ def new_cluster(name: str, **settings: Json) -> Iterator[state.Cluster]:
         yield lifecycle.up(name, settings, None, Progress())
 
 
+def own_name(name: str) -> str:
+    """Return the name of this worker's own cluster: workers of pytest-xdist share none."""
+    worker = os.environ.get(_WORKER, "")
+    return f"{name}-{worker}" if worker else name
+
+
 @contextmanager
 def cluster_for_tests(
     name: str, *, kwok_nodes: int = 2, variable: str = "REPRIEVE_TEST_CLUSTER"
 ) -> Iterator["ClusterHandle"]:
-    """Return a cluster of one's own for the block, or the one that the variable names, which is then left running."""
+    """Return a cluster of this worker for the block, or the one that the variable names, which is then left running."""
     if kept := os.environ.get(variable):
-        with _ending(ClusterHandle.of(lifecycle.up(kept, {"kwok_nodes": kwok_nodes}, None, Progress()))) as handle:
+        up = lifecycle.up(own_name(kept), {"kwok_nodes": kwok_nodes}, None, Progress())
+        with _ending(ClusterHandle.of(up)) as handle:
             yield handle
         return
-    with new_cluster(name, kwok_nodes=kwok_nodes) as cluster, _ending(ClusterHandle.of(cluster)) as handle:
+    with new_cluster(own_name(name), kwok_nodes=kwok_nodes) as cluster, _ending(ClusterHandle.of(cluster)) as handle:
         yield handle
 
 
@@ -390,6 +401,12 @@ def _shown(value: object) -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """Return a port on which a program can listen.
+
+    A port that the kernel chooses may belong to an outgoing connection of another worker before the program listens.
+    """
+    for _ in range(_PORTS):
+        port = _FIRST_PORT + next(_ports) % _PORTS
+        if ports.is_free(port):
+            return port
+    raise AssertionError(f"no free port from {_FIRST_PORT} to {_FIRST_PORT + _PORTS}")
