@@ -74,7 +74,7 @@ test-chaos: setup binaries ## kill -9 of all parts at every write of a victim's 
 
 .PHONY: test-gangs
 test-gangs: setup binaries ## a hundred preemptions of gangs by gangs on the stock scheduler, with guard and extender (ROUNDS=100)
-	@GANG_ROUNDS=$(or $(ROUNDS),100) $(BIN)/pytest tests/cluster/test_scheduler_gangs.py
+	@GANG_ROUNDS=$(or $(ROUNDS),100) $(BIN)/pytest tests/cluster/extender/test_gangs.py
 
 .PHONY: check
 check: setup ## lint, types and layers
@@ -123,6 +123,15 @@ record: setup binaries ## record anew what a real API server asks webhooks about
 .PHONY: docs
 docs: setup ## write the reference of rules (docs/rules) anew, from the rules and their pinned messages
 	@$(BIN)/python -m reference
+
+.PHONY: new-rule
+new-rule: setup ## create the files of a new admission rule and print the next steps (NAME=max-replicas)
+	@$(BIN)/python -m new_rule "$(NAME)"
+
+.PHONY: test-shard
+test-shard: setup binaries upstream ## one part of the cluster tests, for a CI that runs parts side by side (SHARD=1/4)
+	@files=$$($(BIN)/python -m shard "$(SHARD)" tests/cluster tests/differential) && \
+		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
 
 .PHONY: proto
 proto: setup ## write the operator's messages anew, from the published contract in proto/

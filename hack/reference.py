@@ -11,9 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from reprieve_policy import form, keys
-from reprieve_policy.kinds import CUSTOM, POD_KINDS
-from reprieve_policy.rules import RULES
+from reprieve_policy import keys
+from reprieve_policy.admission import manifest_form
+from reprieve_policy.admission.rules import RULES
+from reprieve_policy.kube.kinds import CUSTOM, POD_KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "rules"
@@ -22,7 +23,9 @@ MESSAGES = ROOT / "tests" / "contract" / "golden" / "messages.txt"
 _HEADING = re.compile(r"# (?P<kind>\w+): (?P<sentence>.*) \[(?P<rules>[a-z, -]*)\]")
 _LABELLED = re.compile(r"\A(Checked|Warned of|Why|Source|Setting)(?=:| )")
 _KEY = re.compile(r"\[([a-z0-9.-]+/[a-z-]+)\]")
-_KEYS = frozenset(value for name, value in vars(keys).items() if name.isupper() and "/" in value[:-1])
+_KEYS = frozenset(
+    value for name, value in vars(keys).items() if name.isupper() and "/" in value[:-1]
+)
 _TOLERATIONS = (keys.TOLERATION_PREFIX, keys.OLD_TOLERATION_PREFIX)
 
 
@@ -81,7 +84,7 @@ def _pages() -> Iterator[Page]:
         module = inspect.getmodule(rule.check)
         assert module is not None
         yield Page(rule.id, rule.kinds, module)
-    yield Page(form.RULE, frozenset(), form)
+    yield Page(manifest_form.RULE, frozenset(), manifest_form)
 
 
 def _index(pages: list[Page]) -> Iterator[str]:
@@ -134,7 +137,9 @@ def _kinds_in_short(page: Page) -> str:
 
 def _keys_of(page: Page, examples: tuple[Example, ...]) -> set[str]:
     """Return the keys that its texts name as fields, and those that its module imports."""
-    imported = {value for value in vars(page.module).values() if isinstance(value, str) and value in _KEYS}
+    imported = {
+        value for value in vars(page.module).values() if isinstance(value, str) and value in _KEYS
+    }
     said = {key for example in examples for text in example.texts for key in _KEY.findall(text)}
     return imported | {key for key in said if key in _KEYS or key.startswith(_TOLERATIONS)}
 

@@ -38,10 +38,19 @@ class Run:
 
 def main() -> int:
     """Run, show each result as it comes and all of them at the end; return 1 where a run failed."""
-    parser = argparse.ArgumentParser(prog="make test-repeat", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="make test-repeat", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--times", type=int, default=5, help="how many runs")
-    parser.add_argument("--busy", type=int, default=2, help="how many of them, the last ones, with a busy loop beside")
-    parser.add_argument("words", nargs="*", default=["make", "test"], help="another command than `make test`")
+    parser.add_argument(
+        "--busy",
+        type=int,
+        default=2,
+        help="how many of them, the last ones, with a busy loop beside",
+    )
+    parser.add_argument(
+        "words", nargs="*", default=["make", "test"], help="another command than `make test`"
+    )
     asked = parser.parse_args()
     LOGS.mkdir(exist_ok=True)
     runs = []
@@ -60,10 +69,16 @@ def main() -> int:
 def _run(words: Sequence[str], number: int, log: Path, *, is_busy: bool) -> Run:
     began = time.monotonic()
     with log.open("wb") as file, _busy_loop(is_busy):
-        status = subprocess.run(words, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, check=False).returncode
+        status = subprocess.run(
+            words, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, check=False
+        ).returncode
     closing = CLOSING.findall(log.read_text(errors="replace"))
     return Run(
-        number, is_busy, status, time.monotonic() - began, closing[-1] if closing else "no closing line of pytest"
+        number,
+        is_busy,
+        status,
+        time.monotonic() - began,
+        closing[-1] if closing else "no closing line of pytest",
     )
 
 

@@ -15,7 +15,7 @@ from grpc_tools import protoc
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "proto"
 SOURCE = SOURCES / "reprieve/checkpoint/v1/checkpoint.proto"
-TARGET = ROOT / "operator/reprieve_operator"
+TARGET = ROOT / "operator/reprieve_operator/checkpointing"
 WELL_KNOWN = resources.files("grpc_tools") / "_proto"
 
 

@@ -7,9 +7,9 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from reprieve_policy.objects import ObjectMeta
-from reprieve_runtime.api import JSON_PATCH, Api
-from reprieve_runtime.paths import object_path
+from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_runtime.client.api import JSON_PATCH, Api
+from reprieve_runtime.client.paths import object_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

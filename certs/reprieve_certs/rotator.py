@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from reprieve_runtime.api import ApiError
+from reprieve_runtime.client.api import ApiError
 
 from . import bundle as bundles
 from . import renewal

@@ -5,9 +5,9 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reprieve_policy.objects import ObjectMeta
-from reprieve_runtime.api import Api, ApiError
-from reprieve_runtime.paths import object_path
+from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.paths import object_path
 
 from . import bundle
 from .rotator import Conflict, Stored

@@ -28,15 +28,19 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Mapping[str, Entry] = {
-    "check": Entry("reprieve_cli.check", "Check manifests, without a cluster, by the rules that would admit them."),
-    "audit": Entry("reprieve_cli.audit", "List what is in a cluster and breaks a rule."),
-    "evict": Entry("reprieve_cli.evict", "Ask pods to save their work and go."),
-    "reclaim": Entry("reprieve_cli.reclaim", "Begin to give a lent node back to its home."),
-    "explain": Entry("reprieve_cli.explain", "Say what would happen to a pod that had to go."),
-    "simulate": Entry("reprieve_cli.simulate", "Say whom a pod would preempt, and why not the others."),
-    "cleanup": Entry("reprieve_cli.cleanup", "Remove every trace before uninstalling."),
-    "watch": Entry("reprieve_cli.watch", "Show victims as they go."),
-    "render": Entry("reprieve_cli.render", "Write the rules as policies that the API server evaluates itself."),
+    "check": Entry(
+        "reprieve_cli.commands.check", "Check manifests, without a cluster, by the rules that would admit them."
+    ),
+    "audit": Entry("reprieve_cli.commands.audit", "List what is in a cluster and breaks a rule."),
+    "evict": Entry("reprieve_cli.commands.evict", "Ask pods to save their work and go."),
+    "reclaim": Entry("reprieve_cli.commands.reclaim", "Begin to give a lent node back to its home."),
+    "explain": Entry("reprieve_cli.commands.explain", "Say what would happen to a pod that had to go."),
+    "simulate": Entry("reprieve_cli.commands.simulate", "Say whom a pod would preempt, and why not the others."),
+    "cleanup": Entry("reprieve_cli.commands.cleanup", "Remove every trace before uninstalling."),
+    "watch": Entry("reprieve_cli.commands.watch", "Show victims as they go."),
+    "render": Entry(
+        "reprieve_cli.commands.render", "Write the rules as policies that the API server evaluates itself."
+    ),
 }
 
 

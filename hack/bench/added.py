@@ -53,7 +53,10 @@ def summarise(turns: Iterable[Turn], reference: str) -> dict[int, dict[str, Row]
     grouped: dict[int, dict[str, list[Turn]]] = {}
     for turn in turns:
         grouped.setdefault(turn.clients, {}).setdefault(turn.contender, []).append(turn)
-    return {clients: {name: _row(own, of[reference]) for name, own in of.items()} for clients, of in grouped.items()}
+    return {
+        clients: {name: _row(own, of[reference]) for name, own in of.items()}
+        for clients, of in grouped.items()
+    }
 
 
 def _row(turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
@@ -70,14 +73,22 @@ def _row(turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
         p99_ms=median(lambda turn: turn.percentile_ms(0.99)),
         added_p50_ms=added(lambda turn: turn.percentile_ms(0.50)),
         added_p99_ms=added(lambda turn: turn.percentile_ms(0.99)),
-        server_cpu_seconds_per_thousand=median(lambda turn: turn.server_cpu_seconds / turn.pods * 1000),
-        added_api_server_cpu_seconds_per_thousand=added(lambda turn: turn.api_server_cpu_seconds / turn.pods * 1000),
+        server_cpu_seconds_per_thousand=median(
+            lambda turn: turn.server_cpu_seconds / turn.pods * 1000
+        ),
+        added_api_server_cpu_seconds_per_thousand=added(
+            lambda turn: turn.api_server_cpu_seconds / turn.pods * 1000
+        ),
     )
 
 
 def ratio(turns: Sequence[Turn], one: str, other: str, clients: int, share: float) -> float:
     """Return one contender's latency by another's in the same round, the median over the rounds."""
-    of = {(turn.contender, turn.round): turn.percentile_ms(share) for turn in turns if turn.clients == clients}
+    of = {
+        (turn.contender, turn.round): turn.percentile_ms(share)
+        for turn in turns
+        if turn.clients == clients
+    }
     rounds = sorted({turn.round for turn in turns})
     return statistics.median(of[one, number] / of[other, number] for number in rounds)
 
@@ -114,5 +125,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def document(turns: Sequence[Turn], reference: str, **more: object) -> dict[str, object]:
     """Return everything as JSON: each turn as it was measured, and the printed rows."""
-    rows = {str(clients): [asdict(row) for row in of.values()] for clients, of in summarise(turns, reference).items()}
+    rows = {
+        str(clients): [asdict(row) for row in of.values()]
+        for clients, of in summarise(turns, reference).items()
+    }
     return {"reference": reference, "rows": rows, "turns": [asdict(turn) for turn in turns], **more}

@@ -82,7 +82,9 @@ class Bench:
             clients=clients,
             round=number,
             seconds=measured["seconds"],
-            microseconds={int(latency): count for latency, count in measured["microseconds"].items()},
+            microseconds={
+                int(latency): count for latency, count in measured["microseconds"].items()
+            },
             server_cpu_seconds=after[0] - before[0],
             api_server_cpu_seconds=after[1] - before[1],
             failed_open=round(self._failed_open() - failed),
@@ -92,7 +94,9 @@ class Bench:
         """Return how often the API server gave up a webhook and admitted what it asked about."""
         metrics: str = api.call(self.cluster, "GET", "/metrics")
         counted = (
-            line for line in metrics.splitlines() if line.startswith("apiserver_admission_webhook_fail_open_count")
+            line
+            for line in metrics.splitlines()
+            if line.startswith("apiserver_admission_webhook_fail_open_count")
         )
         return sum(float(line.rpartition(" ")[2]) for line in counted)
 
@@ -139,22 +143,35 @@ def _measure(options: Options, progress: Progress) -> tuple[list[Turn], list[Gro
             contenders.controller_runtime(programs["bench-controller-runtime"], folder, address),
         )
         reprieve, peer = (
-            stack.enter_context(servers.running(command, None, folder / f"{command.port}.log", trust))
+            stack.enter_context(
+                servers.running(command, None, folder / f"{command.port}.log", trust)
+            )
             for command in commands
         )
         authority = base64.b64encode((folder / bundle.CA_CERTIFICATES).read_bytes()).decode()
-        webhooks, cel = (policies.switched(documents, reprieve, authority) for documents in overlays)
+        webhooks, cel = (
+            policies.switched(documents, reprieve, authority) for documents in overlays
+        )
         bench = Bench(cluster, reprieve, peer, _create(programs["bench-create"], cluster, folder))
         turns = _rounds(bench, _contenders(webhooks, cel, peer, authority), options, progress)
-        asked = soak.Load(programs["bench-load"], folder / bundle.CA_CERTIFICATES, soak.write_reviews(folder))
-        return turns, [soak.grow(asked, server, options.soak_reviews, progress) for server in (reprieve, peer)]
+        asked = soak.Load(
+            programs["bench-load"], folder / bundle.CA_CERTIFICATES, soak.write_reviews(folder)
+        )
+        return turns, [
+            soak.grow(asked, server, options.soak_reviews, progress) for server in (reprieve, peer)
+        ]
 
 
 def _contenders(
-    webhooks: tuple[pods.Document, ...], cel: tuple[pods.Document, ...], peer: Server, authority: str
+    webhooks: tuple[pods.Document, ...],
+    cel: tuple[pods.Document, ...],
+    peer: Server,
+    authority: str,
 ) -> list[Policy]:
     reprieve = Policy(BOTH, webhooks)
-    of_peer = [policies.of_controller_runtime(peer, authority, kind) for kind in (_VALIDATING, _MUTATING)]
+    of_peer = [
+        policies.of_controller_runtime(peer, authority, kind) for kind in (_VALIDATING, _MUTATING)
+    ]
     return [
         Policy(NOTHING, ()),
         Policy(BY_HAND, policies.by_hand()),
@@ -169,11 +186,20 @@ def _contenders(
 def _create(program: Path, cluster: Cluster, folder: Path) -> list[str]:
     (folder / "pods.jsonl").write_bytes(pods.lines())
     state.write_private(folder / "token", cluster.token(state.ADMIN))
-    words = ("-url", cluster.api_server + pods.PATH, "-ca", cluster.ca_file, "-token-file", folder / "token")
+    words = (
+        "-url",
+        cluster.api_server + pods.PATH,
+        "-ca",
+        cluster.ca_file,
+        "-token-file",
+        folder / "token",
+    )
     return [str(program), *map(str, words), "-pods", str(folder / "pods.jsonl")]
 
 
-def _rounds(bench: Bench, compared: Sequence[Policy], options: Options, progress: Progress) -> list[Turn]:
+def _rounds(
+    bench: Bench, compared: Sequence[Policy], options: Options, progress: Progress
+) -> list[Turn]:
     turns, in_force = [], InForce(bench.cluster)
     for number in range(1, options.rounds + 1):
         first = (number - 1) % len(compared)
@@ -181,30 +207,41 @@ def _rounds(bench: Bench, compared: Sequence[Policy], options: Options, progress
             for policy in (*compared[first:], *compared[:first]):
                 in_force.switch(policy)
                 bench.turn(policy.name, _WARM_UP_CLIENTS, number, _WARM_UP_SECONDS)
-                turns += [bench.turn(policy.name, clients, number, options.seconds) for clients in options.clients]
+                turns += [
+                    bench.turn(policy.name, clients, number, options.seconds)
+                    for clients in options.clients
+                ]
                 in_force.check(policy)
                 task.tick(policy.name)
     in_force.clear()
     return turns
 
 
-def _report(turns: Sequence[Turn], grown: Sequence[Growth], options: Options, conditions: dict[str, object]) -> None:
+def _report(
+    turns: Sequence[Turn], grown: Sequence[Growth], options: Options, conditions: dict[str, object]
+) -> None:
     for clients, rows in added.summarise(turns, NOTHING).items():
         shown = [rows[name] for name in _order(rows)]
         print(f"\n{clients} client{'s' if clients > 1 else ''}\n{added.table(shown)}")
         for ours, theirs in _COMPARED:
             print(_compare(rows[ours], rows[theirs]))
         by_hand = [added.ratio(turns, CEL, BY_HAND, clients, share) for share in (0.50, 0.99)]
-        print(f"{CEL}: {by_hand[0]:.2f} × {BY_HAND} at p50, {by_hand[1]:.2f} × at p99 (of the whole creation)")
+        print(
+            f"{CEL}: {by_hand[0]:.2f} × {BY_HAND} at p50, {by_hand[1]:.2f} × at p99 (of the whole creation)"
+        )
     print()
     for each in grown:
         print(each)
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
     for doubt in added.doubts(turns):
         print(f"But {doubt}.")
-    print("Medians over the rounds; what is added is the difference to no policy in the same round, in ms.")
+    print(
+        "Medians over the rounds; what is added is the difference to no policy in the same round, in ms."
+    )
     if options.json_file is not None:
-        written = added.document(turns, NOTHING, conditions=conditions, soak=[vars(each) for each in grown])
+        written = added.document(
+            turns, NOTHING, conditions=conditions, soak=[vars(each) for each in grown]
+        )
         options.json_file.write_text(json.dumps(written, indent=1) + "\n")
 
 
@@ -230,11 +267,24 @@ def _conditions(options: Options) -> dict[str, object]:
 
 
 def _parse(arguments: Sequence[str] | None) -> Options:
-    parser = argparse.ArgumentParser("bench-admission", description="Measure what a policy adds to creating a pod.")
-    parser.add_argument("--rounds", type=int, default=4, help="turns of each contender (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each number of clients (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        "bench-admission", description="Measure what a policy adds to creating a pod."
+    )
     parser.add_argument(
-        "--clients", type=_numbers, default=(1, 16, 200), metavar="N,N", help="at once (default: 1,16,200)"
+        "--rounds", type=int, default=4, help="turns of each contender (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=1.5,
+        help="of each number of clients (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--clients",
+        type=_numbers,
+        default=(1, 16, 200),
+        metavar="N,N",
+        help="at once (default: 1,16,200)",
     )
     parser.add_argument(
         "--soak-reviews",
@@ -243,7 +293,9 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         metavar="N",
         help=f"asked of each server directly, to see it grow; {4 * soak.QUARTER_OF_AN_HOUR} are an hour at 100/s (default: %(default)s)",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write everything as JSON")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="also write everything as JSON"
+    )
     parser.add_argument(
         "--cluster",
         default="bench-admission",
@@ -252,7 +304,12 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     )
     options = parser.parse_args(arguments)
     return Options(
-        options.rounds, options.seconds, options.clients, options.soak_reviews, options.output, options.cluster
+        options.rounds,
+        options.seconds,
+        options.clients,
+        options.soak_reviews,
+        options.output,
+        options.cluster,
     )
 
 

@@ -64,8 +64,12 @@ def main() -> None:
             result = measure(run, write(run, count, Path(folder, str(number))))
             expected = 1 if run.every else 0
             if result.status != expected:
-                sys.exit(f"bench-check: {run.name}: ended with {result.status} instead of {expected}")
-            print(f"{run.name:<40}{result.seconds:>8.2f}{result.cpu_seconds:>8.2f}{result.peak_mib:>8.0f}")
+                sys.exit(
+                    f"bench-check: {run.name}: ended with {result.status} instead of {expected}"
+                )
+            print(
+                f"{run.name:<40}{result.seconds:>8.2f}{result.cpu_seconds:>8.2f}{result.peak_mib:>8.0f}"
+            )
             slow |= result.cpu_seconds > LIMIT_SECONDS
     if slow:
         sys.exit(f"bench-check: a run took more than {LIMIT_SECONDS:.0f} s of a core")
@@ -150,7 +154,9 @@ def _rendered(value: Any, depth: int) -> str:
         if isinstance(item, dict):
             lines.append(f"{indent}{key}:\n{_rendered(item, depth + 1)}")
         elif isinstance(item, list):
-            inner = "".join(f"{indent}-{_rendered(part, depth + 1)[len(indent) + 1 :]}" for part in item)
+            inner = "".join(
+                f"{indent}-{_rendered(part, depth + 1)[len(indent) + 1 :]}" for part in item
+            )
             lines.append(f"{indent}{key}:\n{inner}")
         else:
             lines.append(f"{indent}{key}: {json.dumps(item)}\n")

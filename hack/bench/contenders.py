@@ -33,11 +33,21 @@ def commands(programs: dict[str, Path], folder: Path) -> Iterator[list[Command]]
         ]
 
 
-def reprieve(kubeconfig: Path, folder: Path, *flags: str, address: str = servers.LOOPBACK) -> Command:
+def reprieve(
+    kubeconfig: Path, folder: Path, *flags: str, address: str = servers.LOOPBACK
+) -> Command:
     """Return how `reprieve-webhooks` is started by its own command line, with this API server behind it."""
     port = servers.free_port()
     words = [
-        *(sys.executable, "-m", "reprieve_webhooks.main", "--listen-address", address, "--listen-port", str(port)),
+        *(
+            sys.executable,
+            "-m",
+            "reprieve_webhooks.main",
+            "--listen-address",
+            address,
+            "--listen-port",
+            str(port),
+        ),
         *("--kubeconfig", str(kubeconfig), "--cert-dir", str(folder), *flags),
     ]
     return Command(REPRIEVE, port, words, ready_path="/readyz", address=address)
@@ -59,7 +69,9 @@ def _cluster() -> stub_api.Collections:
     metadata = {"name": reviews.PRIORITY_CLASS}
     return {
         "/api/v1/namespaces": [{"metadata": {"name": reviews.NAMESPACE}}],
-        "/apis/scheduling.k8s.io/v1/priorityclasses": [{"metadata": metadata, "value": reviews.PRIORITY}],
+        "/apis/scheduling.k8s.io/v1/priorityclasses": [
+            {"metadata": metadata, "value": reviews.PRIORITY}
+        ],
     }
 
 

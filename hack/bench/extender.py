@@ -31,7 +31,10 @@ from .servers import Server
 
 PRIORITIES = {"tolerant": 500, "low": 1000, "middle": 2000, "urgent": 5000}
 ANNOTATIONS = "preemption-toleration.scheduling.x-k8s.io/"
-TOLERANT = {f"{ANNOTATIONS}minimum-preemptable-priority": "10000", f"{ANNOTATIONS}toleration-seconds": "-1"}
+TOLERANT = {
+    f"{ANNOTATIONS}minimum-preemptable-priority": "10000",
+    f"{ANNOTATIONS}toleration-seconds": "-1",
+}
 KINDS = ("tolerant", "low", "middle", "low", "low", "middle", "tolerant", "low", "middle", "low")
 PROPOSED = 3
 OK = 200
@@ -89,15 +92,25 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def collections(nodes: int, pods: int, waiting: int) -> stub_api.Collections:
     """Return the cluster: full nodes, and pods that wait for two CPUs each."""
-    running = [pod(f"n{node}-p{index}", index, f"n{node}") for node in range(nodes) for index in range(pods)]
+    running = [
+        pod(f"n{node}-p{index}", index, f"n{node}")
+        for node in range(nodes)
+        for index in range(pods)
+    ]
     size = {"cpu": f"{800 * pods}m", "memory": "64Gi", "pods": "110"}
     return {
         "/api/v1/pods": [*running, *map(waiting_pod, range(waiting))],
         f"/api/v1/pods?{WAITING}": [],
-        "/api/v1/nodes": [{"metadata": {"name": f"n{node}"}, "status": {"allocatable": size}} for node in range(nodes)],
+        "/api/v1/nodes": [
+            {"metadata": {"name": f"n{node}"}, "status": {"allocatable": size}}
+            for node in range(nodes)
+        ],
         "/api/v1/namespaces": [{"metadata": {"name": "default"}}],
         "/apis/scheduling.k8s.io/v1/priorityclasses": [
-            {"metadata": {"name": name, "annotations": TOLERANT if name == "tolerant" else {}}, "value": value}
+            {
+                "metadata": {"name": name, "annotations": TOLERANT if name == "tolerant" else {}},
+                "value": value,
+            }
             for name, value in PRIORITIES.items()
         ],
     }
@@ -115,22 +128,44 @@ def pod(name: str, index: int, node: str) -> dict[str, Any]:
     """Return a pod of some 3 KB, as a scheduler's cache has one: without managed fields."""
     kind = KINDS[index % len(KINDS)]
     env = [{"name": f"SETTING_{number}", "value": f"value-{number}" * 4} for number in range(20)]
-    mounts = [{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}]
+    mounts = [
+        {
+            "name": "token",
+            "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            "readOnly": True,
+        }
+    ]
     requests = {"cpu": "800m", "memory": "1Gi"}
-    container = {"name": "main", "image": f"registry.example.com/{name}:1", "resources": {"requests": requests}}
+    container = {
+        "name": "main",
+        "image": f"registry.example.com/{name}:1",
+        "resources": {"requests": requests},
+    }
     spec = {
         "nodeName": node,
         "priorityClassName": kind,
         "priority": PRIORITIES[kind],
         "preemptionPolicy": "PreemptLowerPriority",
         "containers": [{**container, "env": env, "volumeMounts": mounts}],
-        "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}],
+        "tolerations": [
+            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
+        ],
     }
     conditions = [
         {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+        for kind in (
+            "PodReadyToStartContainers",
+            "Initialized",
+            "Ready",
+            "ContainersReady",
+            "PodScheduled",
+        )
     ]
-    labels = {"app.kubernetes.io/name": f"app-{index}", "pod-template-hash": "5d4f8c7b9", "team": f"team-{index}"}
+    labels = {
+        "app.kubernetes.io/name": f"app-{index}",
+        "pod-template-hash": "5d4f8c7b9",
+        "team": f"team-{index}",
+    }
     uid = f"{name:x>36}"[-36:]
     metadata = {"name": name, "namespace": "default", "uid": uid, "labels": labels}
     status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "conditions": conditions}
@@ -142,7 +177,9 @@ def call(cluster: stub_api.Collections, pods: int, *, whole: bool) -> bytes:
     running = [found for found in cluster["/api/v1/pods"] if found["spec"]["nodeName"]]
     by_node = {}
     for first in range(0, len(running), pods):
-        lowest = sorted(running[first : first + pods], key=lambda found: found["spec"]["priority"])[:PROPOSED]
+        lowest = sorted(running[first : first + pods], key=lambda found: found["spec"]["priority"])[
+            :PROPOSED
+        ]
         victims = lowest if whole else [{"UID": found["metadata"]["uid"]} for found in lowest]
         by_node[lowest[0]["spec"]["nodeName"]] = {"Pods": victims, "NumPDBViolations": 0}
     way = "NodeNameToVictims" if whole else "NodeNameToMetaVictims"
@@ -165,18 +202,31 @@ def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -
         with servers.running(command, None, folder / "log", trust) as server:
             _wait_synced(server, trust, bodies["uids"])
             count, cpu = len(cluster["/api/v1/pods"]), server.cpu_seconds()
-            print(f"{options.nodes:,} nodes, {count:,} pods: ready after {cpu:.1f} CPU s, {server.rss_mib():.0f} MiB")
+            print(
+                f"{options.nodes:,} nodes, {count:,} pods: ready after {cpu:.1f} CPU s, {server.rss_mib():.0f} MiB"
+            )
             # Each call is another pod's: of one that was told whom it gets, a second call says to wait.
             preemptors = {
-                name: range(1 + turn * options.calls, 1 + (turn + 1) * options.calls) for turn, name in enumerate(ways)
+                name: range(1 + turn * options.calls, 1 + (turn + 1) * options.calls)
+                for turn, name in enumerate(ways)
             }
             results = [_turn(server, trust, name, bodies[name], preemptors[name]) for name in ways]
-            columns = ("call", "MiB", "p50 ms", "p99 ms", "CPU ms", "others' p50 ms", "others' p99 ms")
+            columns = (
+                "call",
+                "MiB",
+                "p50 ms",
+                "p99 ms",
+                "CPU ms",
+                "others' p50 ms",
+                "others' p99 ms",
+            )
             print(aligned([columns, *(result.cells() for result in results)]))
             print(f"{server.rss_mib():.0f} MiB afterwards; {options.calls} calls each way")
 
 
-def _turn(server: Server, trust: ssl.SSLContext, way: str, body: bytes, preemptors: Iterable[int]) -> Result:
+def _turn(
+    server: Server, trust: ssl.SSLContext, way: str, body: bytes, preemptors: Iterable[int]
+) -> Result:
     seconds: list[float] = []
     before = server.cpu_seconds()
     with _probing(server, trust) as waits:
@@ -204,7 +254,9 @@ def _wait_synced(server: Server, trust: ssl.SSLContext, body: bytes) -> None:
 
 
 def _post(server: Server, trust: ssl.SSLContext, body: bytes) -> tuple[int, bytes]:
-    connection = http.client.HTTPSConnection(server.address, server.port, timeout=120, context=trust)
+    connection = http.client.HTTPSConnection(
+        server.address, server.port, timeout=120, context=trust
+    )
     try:
         connection.request("POST", PATH, body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -219,7 +271,9 @@ def _probing(server: Server, trust: ssl.SSLContext) -> Iterator[list[float]]:
     ended, waits = threading.Event(), list[float]()
 
     def probe() -> None:
-        connection = http.client.HTTPSConnection(server.address, server.port, timeout=120, context=trust)
+        connection = http.client.HTTPSConnection(
+            server.address, server.port, timeout=120, context=trust
+        )
         while not ended.wait(PROBE_SECONDS):
             begun = time.perf_counter()
             connection.request("GET", "/healthz")
@@ -237,9 +291,14 @@ def _probing(server: Server, trust: ssl.SSLContext) -> Iterator[list[float]]:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("bench-extender", description="Measure one call of a scheduler about many nodes.")
+    parser = argparse.ArgumentParser(
+        "bench-extender", description="Measure one call of a scheduler about many nodes."
+    )
     parser.add_argument(
-        "--nodes", type=int, default=5000, help="in the cluster and in each call (default: %(default)s)"
+        "--nodes",
+        type=int,
+        default=5000,
+        help="in the cluster and in each call (default: %(default)s)",
     )
     parser.add_argument("--pods", type=int, default=10, help="on each node (default: %(default)s)")
     parser.add_argument("--calls", type=int, default=30, help="each way (default: %(default)s)")

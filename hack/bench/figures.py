@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-SATURATED = 0.9  # share of its core from which on the load generator may have been what was measured
+SATURATED = (
+    0.9  # share of its core from which on the load generator may have been what was measured
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,13 +78,17 @@ def _row(server: str, turns: Sequence[Turn], reference: Sequence[Turn]) -> Row:
     def median(values: Iterable[float]) -> float:
         return statistics.median(list(values))
 
-    paired = zip(turns, reference, strict=True)  # the same rounds: what slowed the machine then slowed both
+    paired = zip(
+        turns, reference, strict=True
+    )  # the same rounds: what slowed the machine then slowed both
     return Row(
         server=server,
         requests_per_second=median(turn.requests_per_second for turn in turns),
         p50_ms=median(percentile(turn.microseconds, 0.50) / 1000 for turn in turns),
         p99_ms=median(percentile(turn.microseconds, 0.99) / 1000 for turn in turns),
-        cpu_seconds_per_thousand=median(turn.server_cpu_seconds / turn.requests * 1000 for turn in turns),
+        cpu_seconds_per_thousand=median(
+            turn.server_cpu_seconds / turn.requests * 1000 for turn in turns
+        ),
         rss_mib=median(turn.rss_mib for turn in turns),
         ratio=median(own.requests_per_second / other.requests_per_second for own, other in paired),
     )
@@ -99,7 +105,9 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         line[0].ljust(widths[0])
-        + "".join("  " + cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
+        + "".join(
+            "  " + cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)
+        )
         for line in lines
     )
 
@@ -122,10 +130,22 @@ def doubts(turns: Iterable[Turn]) -> list[str]:
     if busiest.load_share < SATURATED:
         return []
     share = f"{busiest.load_share:.0%} of its core"
-    return [f"the load generator was busy {share} against {busiest.server}, which may be faster than shown"]
+    return [
+        f"the load generator was busy {share} against {busiest.server}, which may be faster than shown"
+    ]
 
 
-def document(turns: Sequence[Turn], reference: str, conditions: Mapping[str, object]) -> dict[str, object]:
+def document(
+    turns: Sequence[Turn], reference: str, conditions: Mapping[str, object]
+) -> dict[str, object]:
     """Return everything as JSON: the conditions, each turn as it was measured, and the printed rows."""
-    rows = {str(size): [asdict(row) for row in found] for size, found in summarise(turns, reference).items()}
-    return {"conditions": conditions, "reference": reference, "rows": rows, "turns": [asdict(turn) for turn in turns]}
+    rows = {
+        str(size): [asdict(row) for row in found]
+        for size, found in summarise(turns, reference).items()
+    }
+    return {
+        "conditions": conditions,
+        "reference": reference,
+        "rows": rows,
+        "turns": [asdict(turn) for turn in turns],
+    }

@@ -38,9 +38,19 @@ def _pod(preemption_class: str | None) -> Document:
     container = {
         "name": "trainer",
         "image": "registry.example/team-a/trainer:v1",
-        "env": [{"name": f"TRAINING_OPTION_{n:04}", "value": f"/data/shard-{n:04}"} for n in range(_VARIABLES)],
-        "resources": {"limits": {"cpu": "4", "memory": "16Gi"}, "requests": {"cpu": "2", "memory": "8Gi"}},
+        "env": [
+            {"name": f"TRAINING_OPTION_{n:04}", "value": f"/data/shard-{n:04}"}
+            for n in range(_VARIABLES)
+        ],
+        "resources": {
+            "limits": {"cpu": "4", "memory": "16Gi"},
+            "requests": {"cpu": "2", "memory": "8Gi"},
+        },
     }
     metadata = {"generateName": "train-", "labels": labels, "annotations": annotations}
-    spec = {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 600}
+    spec = {
+        "containers": [container],
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 600,
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -62,7 +62,10 @@ class Policy:
 
 def rendered(kubectl: Kubectl, folder: Path) -> list[Document]:
     """Return the objects of a kustomization, without the programs and the guard."""
-    guard = {(item["kind"], item["metadata"]["name"]) for item in _read((BASE / "guard.yaml").read_text())}
+    guard = {
+        (item["kind"], item["metadata"]["name"])
+        for item in _read((BASE / "guard.yaml").read_text())
+    }
     found = _read(kubectl.read("kustomize", folder))
     return [
         item
@@ -78,7 +81,11 @@ def standing(documents: Iterable[Document]) -> list[Document]:
 
 def switched(documents: Iterable[Document], server: Server, authority: str) -> tuple[Document, ...]:
     """Return what is in place in a turn only; webhooks are called on `server`, with `authority` (base64) trusted."""
-    return tuple(_calling(item, server, authority) for item in documents if item["apiVersion"].startswith(_GROUP))
+    return tuple(
+        _calling(item, server, authority)
+        for item in documents
+        if item["apiVersion"].startswith(_GROUP)
+    )
 
 
 def by_hand() -> tuple[Document, ...]:
@@ -89,7 +96,12 @@ def by_hand() -> tuple[Document, ...]:
 def of_controller_runtime(server: Server, authority: str, kind: str) -> Document:
     """Return a configuration that sends every new pod to controller-runtime, as simple as there can be one."""
     path = "/validate" if kind.startswith("Validating") else "/mutate"
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods"],
+    }
     webhook: Document = {
         "name": "pods.bench.reprieve.dev",
         "clientConfig": {"service": {"path": path}},
@@ -164,7 +176,10 @@ def _calling(item: Document, server: Server, authority: str) -> Document:
     called = deepcopy(item)
     for webhook in called.get("webhooks", ()):
         path = webhook["clientConfig"]["service"]["path"]
-        webhook["clientConfig"] = {"url": f"https://{server.address}:{server.port}{path}", "caBundle": authority}
+        webhook["clientConfig"] = {
+            "url": f"https://{server.address}:{server.port}{path}",
+            "caBundle": authority,
+        }
     return called
 
 

@@ -43,9 +43,14 @@ class Review:
 def build(size: int) -> tuple[Review, ...]:
     """Return the reviews of one size [B]: classes 0 to 6 in turn, and a last one that must be refused."""
     classes = [str(number % (HIGHEST_ALLOWED + 1)) for number in range(COUNT - 1)]
-    admitted = [Review(build_body(size, n, text), _uid(n), allowed=True, code=0) for n, text in enumerate(classes)]
+    admitted = [
+        Review(build_body(size, n, text), _uid(n), allowed=True, code=0)
+        for n, text in enumerate(classes)
+    ]
     last = COUNT - 1
-    refused = Review(build_body(size, last, REFUSED_CLASS), _uid(last), allowed=False, code=BAD_REQUEST)
+    refused = Review(
+        build_body(size, last, REFUSED_CLASS), _uid(last), allowed=False, code=BAD_REQUEST
+    )
     return (*admitted, refused)
 
 
@@ -54,13 +59,17 @@ def build_body(size: int, number: int, preemption_class: str) -> bytes:
     smallest = len(_encode(number, preemption_class, 1, 0))
     step = len(_encode(number, preemption_class, 2, 0)) - smallest
     if size < smallest:
-        raise ValueError(f"a review of a pod has at least {smallest} bytes, and {size} were asked for")
+        raise ValueError(
+            f"a review of a pod has at least {smallest} bytes, and {size} were asked for"
+        )
     more, padding = divmod(size - smallest, step)
     return _encode(number, preemption_class, 1 + more, padding)
 
 
 def _encode(number: int, preemption_class: str, variables: int, padding: int) -> bytes:
-    return json.dumps(_review(number, preemption_class, variables, padding), separators=(",", ":")).encode()
+    return json.dumps(
+        _review(number, preemption_class, variables, padding), separators=(",", ":")
+    ).encode()
 
 
 def _review(number: int, preemption_class: str, variables: int, padding: int) -> dict[str, Any]:
@@ -68,7 +77,11 @@ def _review(number: int, preemption_class: str, variables: int, padding: int) ->
     resource = {"group": "", "version": "v1", "resource": "pods"}
     # Not Kubernetes' own: what its controllers make from a template is judged with the template, and only warned of.
     controller = f"system:serviceaccount:{NAMESPACE}:training-operator"
-    groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]
+    groups = [
+        "system:serviceaccounts",
+        f"system:serviceaccounts:{NAMESPACE}",
+        "system:authenticated",
+    ]
     request = {
         "uid": _uid(number),
         "kind": kind,
@@ -88,15 +101,28 @@ def _review(number: int, preemption_class: str, variables: int, padding: int) ->
 
 
 def _pod(number: int, preemption_class: str, variables: int, padding: int) -> dict[str, Any]:
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": f"train-{number:02}", "uid": _OWNER_UID}
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": f"train-{number:02}",
+        "uid": _OWNER_UID,
+    }
     metadata = {
         "name": f"train-{number:02}-x7k2p",
         "generateName": f"train-{number:02}-",
         "namespace": NAMESPACE,
         "uid": _uid(number + COUNT),
         "creationTimestamp": _TIME,
-        "labels": {"app": "train", PREEMPTION_CLASS: preemption_class, "job-name": f"train-{number:02}"},
-        "annotations": {CHECKPOINT: "auto", CHECKPOINT_HINT: "http://:8080/checkpoint", CHECKPOINT_TIMEOUT: "10m"},
+        "labels": {
+            "app": "train",
+            PREEMPTION_CLASS: preemption_class,
+            "job-name": f"train-{number:02}",
+        },
+        "annotations": {
+            CHECKPOINT: "auto",
+            CHECKPOINT_HINT: "http://:8080/checkpoint",
+            CHECKPOINT_TIMEOUT: "10m",
+        },
         "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
         "managedFields": [_managed_fields(variables)],
     }
@@ -111,18 +137,31 @@ def _pod(number: int, preemption_class: str, variables: int, padding: int) -> di
 
 
 def _spec(variables: int, padding: int) -> dict[str, Any]:
-    environment = [{"name": f"TRAINING_OPTION_{n:04}", "value": f"/data/shard-{n:04}"} for n in range(variables)]
+    environment = [
+        {"name": f"TRAINING_OPTION_{n:04}", "value": f"/data/shard-{n:04}"}
+        for n in range(variables)
+    ]
     token = {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}
     ca = {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
-    volume = {"name": "kube-api-access-q8z4d", "projected": {"sources": [token, ca], "defaultMode": 420}}
-    mount = {"name": volume["name"], "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+    volume = {
+        "name": "kube-api-access-q8z4d",
+        "projected": {"sources": [token, ca], "defaultMode": 420},
+    }
+    mount = {
+        "name": volume["name"],
+        "readOnly": True,
+        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+    }
     container = {
         "name": "trainer",
         "image": "registry.example/team-a/trainer:v1",
         "args": ["--resume", "x" * padding],
         "ports": [{"containerPort": 8080, "protocol": "TCP"}],
         "env": environment,
-        "resources": {"limits": {"cpu": "4", "memory": "16Gi"}, "requests": {"cpu": "2", "memory": "8Gi"}},
+        "resources": {
+            "limits": {"cpu": "4", "memory": "16Gi"},
+            "requests": {"cpu": "2", "memory": "8Gi"},
+        },
         "volumeMounts": [mount],
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
@@ -140,7 +179,8 @@ def _spec(variables: int, padding: int) -> dict[str, Any]:
         "securityContext": {},
         "schedulerName": "default-scheduler",
         "tolerations": [
-            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for key in tolerated
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            for key in tolerated
         ],
         "priorityClassName": PRIORITY_CLASS,
         "priority": PRIORITY,
@@ -153,10 +193,24 @@ def _managed_fields(variables: int) -> dict[str, Any]:
     """Return what the API server keeps of who set which field: an entry for each variable, its key JSON in JSON."""
     entry: dict[str, Any] = {".": {}, "f:name": {}, "f:value": {}}
     environment = {f'k:{{"name":"TRAINING_OPTION_{n:04}"}}': entry for n in range(variables)}
-    container = {"f:args": {}, "f:env": {".": {}, **environment}, "f:image": {}, "f:name": {}, "f:resources": {}}
+    container = {
+        "f:args": {},
+        "f:env": {".": {}, **environment},
+        "f:image": {},
+        "f:name": {},
+        "f:resources": {},
+    }
     metadata: dict[str, Any] = {"f:generateName": {}, "f:labels": {}, "f:ownerReferences": {}}
-    fields = {"f:metadata": metadata, "f:spec": {"f:containers": {'k:{"name":"trainer"}': container}}}
-    manager = {"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "time": _TIME}
+    fields = {
+        "f:metadata": metadata,
+        "f:spec": {"f:containers": {'k:{"name":"trainer"}': container}},
+    }
+    manager = {
+        "manager": "kube-controller-manager",
+        "operation": "Update",
+        "apiVersion": "v1",
+        "time": _TIME,
+    }
     return {**manager, "fieldsType": "FieldsV1", "fieldsV1": fields}
 
 

@@ -51,7 +51,11 @@ class Server:
 
     def rss_mib(self) -> float:
         """Return its resident memory."""
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        return (
+            int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+            / 2**20
+        )
 
 
 def cpu_seconds(pid: int) -> float:
@@ -64,7 +68,9 @@ def own_address() -> str:
     """Return this machine's own address, loopback where it has none. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # of a network for documentation: the route there is the default one
+            probe.connect(
+                ("192.0.2.1", 9)
+            )  # of a network for documentation: the route there is the default one
         except OSError:
             return LOOPBACK
         address: str = probe.getsockname()[0]
@@ -83,7 +89,9 @@ def two_cores() -> tuple[int, int]:
     """Return a core for the servers and another one for the load."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        raise ClusterError("this machine lends one core only: a server and its load cannot be told apart on it")
+        raise ClusterError(
+            "this machine lends one core only: a server and its load cannot be told apart on it"
+        )
     return cores[0], cores[-1]
 
 
@@ -99,11 +107,17 @@ def pinned_to(core: int) -> Iterator[None]:
 
 
 @contextmanager
-def running(command: Command, core: int | None, log: Path, trust: ssl.SSLContext) -> Iterator[Server]:
+def running(
+    command: Command, core: int | None, log: Path, trust: ssl.SSLContext
+) -> Iterator[Server]:
     """Start a server on `core`, or on any, and wait until it is ready; end it with the block. Its output goes to `log`."""
     with log.open("wb") as output, nullcontext() if core is None else pinned_to(core):
-        environment: Mapping[str, str] = os.environ if core is None else {**os.environ, "GOMAXPROCS": "1"}
-        process = subprocess.Popen(command.words, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        environment: Mapping[str, str] = (
+            os.environ if core is None else {**os.environ, "GOMAXPROCS": "1"}
+        )
+        process = subprocess.Popen(
+            command.words, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
     try:
         _wait_ready(command, process, log, trust)
         yield Server(command.name, command.port, process.pid, command.address)
@@ -111,7 +125,9 @@ def running(command: Command, core: int | None, log: Path, trust: ssl.SSLContext
         _stop(process)
 
 
-def _wait_ready(command: Command, process: subprocess.Popen[bytes], log: Path, trust: ssl.SSLContext) -> None:
+def _wait_ready(
+    command: Command, process: subprocess.Popen[bytes], log: Path, trust: ssl.SSLContext
+) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while not _is_ready(command, trust):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -121,7 +137,9 @@ def _wait_ready(command: Command, process: subprocess.Popen[bytes], log: Path, t
 
 
 def _is_ready(command: Command, trust: ssl.SSLContext) -> bool:
-    connection = http.client.HTTPSConnection(command.address, command.port, timeout=2, context=trust)
+    connection = http.client.HTTPSConnection(
+        command.address, command.port, timeout=2, context=trust
+    )
     try:
         connection.request("GET", command.ready_path)
         return connection.getresponse().status in (_OK, _NOT_FOUND)

@@ -81,7 +81,9 @@ def grow(load: Load, server: Server, count: int, progress: Progress) -> Growth:
 def _ask(load: Load, server: Server) -> int:
     words = (load.program, "-address", f"{server.address}:{server.port}", "-ca", load.authority)
     more = ("-reviews", load.reviews_file, "-connections", _CONNECTIONS, "-seconds", _STEP_SECONDS)
-    done = subprocess.run([str(word) for word in (*words, *more)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(word) for word in (*words, *more)], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise ClusterError(f"{server.name}: {done.stderr.strip()}")
     return sum(json.loads(done.stdout)["microseconds"].values())

@@ -16,7 +16,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 Collections = Mapping[str, list[dict[str, Any]]]
-NOT_FOUND = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+NOT_FOUND = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "NotFound",
+    "code": 404,
+}
 
 
 def read(collections: Collections, path: str, **asked: str) -> dict[str, Any] | None:
@@ -26,7 +32,9 @@ def read(collections: Collections, path: str, **asked: str) -> dict[str, Any] | 
     """
     folder, _, name = path.rpartition("/")
     if folder in collections:
-        return next((item for item in collections[folder] if item["metadata"]["name"] == name), None)
+        return next(
+            (item for item in collections[folder] if item["metadata"]["name"] == name), None
+        )
     found = collections.get(f"{path}?{asked.get('fieldSelector', '')}", collections.get(path, []))
     first = int(asked.get("continue", 0))
     after = first + int(asked.get("limit", len(found)))
@@ -54,7 +62,11 @@ class _Handler(BaseHTTPRequestHandler):
         if "watch" in asked:
             self._hold_open()
         else:
-            found = read(self.server.collections, url.path, **{name: values[-1] for name, values in asked.items()})
+            found = read(
+                self.server.collections,
+                url.path,
+                **{name: values[-1] for name, values in asked.items()},
+            )
             self._answer(found or NOT_FOUND, HTTPStatus.OK if found else HTTPStatus.NOT_FOUND)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name

@@ -61,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status is 1 where a server answers wrongly or cannot be measured."""
     options, progress = _parse(arguments), Progress()
     conditions = _conditions(options)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # without this, the servers would outlive a `kill`
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # without this, the servers would outlive a `kill`
     try:
         turns = _measure(options, progress)
     except ClusterError as error:
@@ -82,17 +84,26 @@ def _measure(options: Options, progress: Progress) -> list[Turn]:
         trust = contenders.write_certificates(folder)
         commands = stack.enter_context(contenders.commands(programs, folder))
         bench = Bench(
-            programs["bench-load"], load_core, folder / bundle.CA_CERTIFICATES, _write_reviews(options, folder)
+            programs["bench-load"],
+            load_core,
+            folder / bundle.CA_CERTIFICATES,
+            _write_reviews(options, folder),
         )
-        with progress.task(f"starting {len(commands)} servers on core {server_core}; the load is on core {load_core}"):
+        with progress.task(
+            f"starting {len(commands)} servers on core {server_core}; the load is on core {load_core}"
+        ):
             running = [
-                stack.enter_context(servers.running(command, server_core, folder / f"{command.port}.log", trust))
+                stack.enter_context(
+                    servers.running(command, server_core, folder / f"{command.port}.log", trust)
+                )
                 for command in commands
             ]
         return _rounds(bench, running, options, progress)
 
 
-def _rounds(bench: Bench, running: Sequence[Server], options: Options, progress: Progress) -> list[Turn]:
+def _rounds(
+    bench: Bench, running: Sequence[Server], options: Options, progress: Progress
+) -> list[Turn]:
     turns = []
     for size in options.sizes:
         with progress.task(f"warming up with reviews of {size:,} bytes"):
@@ -112,7 +123,9 @@ def _turn(bench: Bench, server: Server, size: int, number: int, seconds: float) 
     before = server.cpu_seconds()
     with servers.pinned_to(bench.load_core):
         environment = {**os.environ, "GOMAXPROCS": "1"}
-        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False, env=environment)
+        done = subprocess.run(
+            list(map(str, words)), capture_output=True, text=True, check=False, env=environment
+        )
     if done.returncode:
         raise ClusterError(f"{server.name}: {done.stderr.strip()}")
     measured = json.loads(done.stdout)
@@ -143,7 +156,9 @@ def _report(turns: Sequence[Turn], options: Options, conditions: Mapping[str, ob
         print(f"\n{size:,}-byte reviews\n{figures.table(rows, REFERENCE)}")
     busiest = max(turn.load_share for turn in turns)
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
-    print(f"{CAVEAT}\nEvery answer was checked. The load generator was busy {busiest:.0%} of its core at most.")
+    print(
+        f"{CAVEAT}\nEvery answer was checked. The load generator was busy {busiest:.0%} of its core at most."
+    )
     for doubt in figures.doubts(turns):
         print(f"But {doubt}.")
     if options.json_file is not None:
@@ -161,13 +176,28 @@ def _conditions(options: Options) -> dict[str, object]:
 
 
 def _parse(arguments: Sequence[str] | None) -> Options:
-    parser = argparse.ArgumentParser("bench-webhooks", description="Measure Reprieve's admission server beside others.")
-    parser.add_argument("--rounds", type=_at_least_one, default=5, help="turns of each server (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of a turn (default: %(default)s)")
-    parser.add_argument(
-        "--sizes", type=_sizes, default=(4096, 30720), metavar="B,B", help="of the reviews [B] (default: 4096,30720)"
+    parser = argparse.ArgumentParser(
+        "bench-webhooks", description="Measure Reprieve's admission server beside others."
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was measured")
+    parser.add_argument(
+        "--rounds",
+        type=_at_least_one,
+        default=5,
+        help="turns of each server (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="length of a turn (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--sizes",
+        type=_sizes,
+        default=(4096, 30720),
+        metavar="B,B",
+        help="of the reviews [B] (default: 4096,30720)",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write everything that was measured"
+    )
     options = parser.parse_args(arguments)
     return Options(options.rounds, options.seconds, options.sizes, options.json)
 

@@ -57,7 +57,9 @@ class Options:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit status is 1 where anything was found."""
     options, progress = _parse(arguments), Progress()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # without this, the server would outlive a `kill`
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # without this, the server would outlive a `kill`
     progress.say(f"fuzz: seed {options.seed}")
     try:
         with tempfile.TemporaryDirectory(prefix="reprieve-fuzz-") as scratch:
@@ -71,9 +73,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options, folder: Path, progress: Progress) -> int:
-    trust, log, started = contenders.write_certificates(folder), folder / "server.log", time.monotonic()
+    trust, log, started = (
+        contenders.write_certificates(folder),
+        folder / "server.log",
+        time.monotonic(),
+    )
     limits = (
-        *("--read-timeout-seconds", str(READ_TIMEOUT_SECONDS), "--lookup-timeout-seconds", str(LOOKUP_SECONDS)),
+        *(
+            "--read-timeout-seconds",
+            str(READ_TIMEOUT_SECONDS),
+            "--lookup-timeout-seconds",
+            str(LOOKUP_SECONDS),
+        ),
         *("--max-review-bytes", str(MAX_REVIEW_BYTES)),
     )
     with stub_api.serve(corpus.CLUSTER) as url:
@@ -82,7 +93,9 @@ def _run(options: Options, folder: Path, progress: Progress) -> int:
             vitals = Vitals(server, log)
             vitals.begin()
             judge, tally = Oracle(corpus.CLUSTER, MAX_REVIEW_BYTES), Tally()
-            campaign = Campaign(options.seed, Target(server.port, trust), judge, _is_over(options), tally)
+            campaign = Campaign(
+                options.seed, Target(server.port, trust), judge, _is_over(options), tally
+            )
             found = _send(options, campaign, vitals, progress)
             found = found or [Wrong(tally.reviews, what) for what in vitals.complaints()]
             print(_summary(options, tally, vitals, time.monotonic() - started))
@@ -99,7 +112,10 @@ def _send(options: Options, campaign: Campaign, vitals: Vitals, progress: Progre
         vitals.sample(1.0)
 
     try:
-        with progress.task("sending") as task, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with (
+            progress.task("sending") as task,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
             runner.run(send(task))
     except Wrong as wrong:
         return [wrong]
@@ -136,16 +152,24 @@ def _report(options: Options, found: Sequence[Wrong]) -> int:
     for wrong in found:
         print(f"fuzz: FOUND at {wrong.number}: {wrong}", file=sys.stderr)
         if wrong.sent:
-            kept = Path(tempfile.mkdtemp(prefix="reprieve-fuzz-found-")) / f"{options.seed}-{wrong.number}.http"
+            kept = (
+                Path(tempfile.mkdtemp(prefix="reprieve-fuzz-found-"))
+                / f"{options.seed}-{wrong.number}.http"
+            )
             kept.write_bytes(wrong.sent)
             print(f"fuzz: what was sent is in {kept}", file=sys.stderr)
     if found:
-        print(f"fuzz: again with: make fuzz SEED={options.seed} ONLY={found[0].number}", file=sys.stderr)
+        print(
+            f"fuzz: again with: make fuzz SEED={options.seed} ONLY={found[0].number}",
+            file=sys.stderr,
+        )
     return 1 if found else 0
 
 
 def _parse(arguments: Sequence[str] | None) -> Options:
-    parser = argparse.ArgumentParser("fuzz", description="Send hostile reviews to the admission server.")
+    parser = argparse.ArgumentParser(
+        "fuzz", description="Send hostile reviews to the admission server."
+    )
     parser.add_argument("--seed", type=int, default=None, help="of all cases (default: a new one)")
     parser.add_argument(
         "--budget",
@@ -164,7 +188,9 @@ def budget(text: str) -> tuple[int, float]:
     """Return a number of reviews or a number of seconds, the other one 0."""
     found = re.fullmatch(r"([1-9][0-9_,]*)(s?)", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text}: must be a number of reviews, like 100000, or of seconds, like 90s")
+        raise argparse.ArgumentTypeError(
+            f"{text}: must be a number of reviews, like 100000, or of seconds, like 90s"
+        )
     number = int(found[1].replace(",", ""))
     return (0, float(number)) if found[2] else (number, 0.0)
 

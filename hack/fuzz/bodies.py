@@ -14,10 +14,14 @@ from reprieve_policy import keys
 from . import corpus, values
 
 MEBIBYTE = 1024 * 1024
-_KEYS = sorted({value for value in vars(keys).values() if isinstance(value, str) and "/" in value[:-1]})
+_KEYS = sorted(
+    {value for value in vars(keys).values() if isinstance(value, str) and "/" in value[:-1]}
+)
 _PREFIXES = (keys.TOLERATION_PREFIX, keys.OLD_TOLERATION_PREFIX)
 _KEYS += [
-    prefix + name for prefix in _PREFIXES for name in (keys.MINIMUM_PREEMPTABLE_PRIORITY, keys.TOLERATION_SECONDS)
+    prefix + name
+    for prefix in _PREFIXES
+    for name in (keys.MINIMUM_PREEMPTABLE_PRIORITY, keys.TOLERATION_SECONDS)
 ]
 _KINDS = {
     "Pod": "",
@@ -59,10 +63,14 @@ def make(rng: Random, recorded: Sequence[str], uid: str) -> Body:
     if fate >= 0.8:
         change_text = rng.choice(_TEXT_CHANGES)
         content, names = change_text(rng, content), [*names, change_text.__name__]
-    return Body(content, ", ".join(name.strip("_").replace("_", " ") for name in names) or "as recorded")
+    return Body(
+        content, ", ".join(name.strip("_").replace("_", " ") for name in names) or "as recorded"
+    )
 
 
-def _pick(rng: Random, changes: Sequence[Callable[[Random, Document], None]], counts: Sequence[int]) -> list[Any]:
+def _pick(
+    rng: Random, changes: Sequence[Callable[[Random, Document], None]], counts: Sequence[int]
+) -> list[Any]:
     return rng.choices(changes, k=rng.choice(counts))
 
 
@@ -133,14 +141,33 @@ def _objects_exchanged(_: Random, document: Document) -> None:
 
 
 def _many_keys(rng: Random, document: Document) -> None:
-    told = _opened(_request(document).get("object"), "metadata", rng.choice(("labels", "annotations")))
+    told = _opened(
+        _request(document).get("object"), "metadata", rng.choice(("labels", "annotations"))
+    )
     filling = "k" * rng.choice((0, 300))
     told |= {f"k{number}{filling}": "v" for number in range(rng.choice((100, 1000)))}
 
 
 _DOCUMENT_CHANGES = (
-    *(_replaced_value, _removed_field, _null_everywhere, _field_said_twice, _renamed_field, _wrapped_value),
-    *(_known_key, _known_key, _known_key, _priority, _namespace, _kind, _operation, _objects_exchanged, _many_keys),
+    *(
+        _replaced_value,
+        _removed_field,
+        _null_everywhere,
+        _field_said_twice,
+        _renamed_field,
+        _wrapped_value,
+    ),
+    *(
+        _known_key,
+        _known_key,
+        _known_key,
+        _priority,
+        _namespace,
+        _kind,
+        _operation,
+        _objects_exchanged,
+        _many_keys,
+    ),
 )
 
 
@@ -157,7 +184,20 @@ def _flipped_bits(rng: Random, content: bytes) -> bytes:
 
 def _bytes_between(rng: Random, content: bytes) -> bytes:
     at = rng.randrange(len(content))
-    between = rng.choice((b"\x00", b"\xff", b"\xed\xa0\x80", b'"', b"{", b"]", b",,", b"\\", b"NaN", rng.randbytes(50)))
+    between = rng.choice(
+        (
+            b"\x00",
+            b"\xff",
+            b"\xed\xa0\x80",
+            b'"',
+            b"{",
+            b"]",
+            b",,",
+            b"\\",
+            b"NaN",
+            rng.randbytes(50),
+        )
+    )
     return content[:at] + between + content[at:]
 
 
@@ -179,7 +219,19 @@ def _compressed(_: Random, content: bytes) -> bytes:
 
 
 def _something_else(rng: Random, _: bytes) -> bytes:
-    others = (b"", b" ", b"null", b"[]", b"0", b'"', b"{}", b'{"request":{}}', b"\x00" * 100, b"<xml/>", b"[" * 50_000)
+    others = (
+        b"",
+        b" ",
+        b"null",
+        b"[]",
+        b"0",
+        b'"',
+        b"{}",
+        b'{"request":{}}',
+        b"\x00" * 100,
+        b"<xml/>",
+        b"[" * 50_000,
+    )
     return rng.choice((*others, rng.randbytes(rng.choice((1, 100, 5000)))))
 
 
@@ -213,9 +265,15 @@ def _place(rng: Random, document: Document) -> tuple[Any, Any]:
     """Return any place in the document: what holds it, and its key or index there."""
     holder: Any = document or {"": None}
     while True:
-        key: Any = rng.choice(list(holder)) if isinstance(holder, dict) else rng.randrange(len(holder))
+        key: Any = (
+            rng.choice(list(holder)) if isinstance(holder, dict) else rng.randrange(len(holder))
+        )
         below = holder[key]
-        if not isinstance(below, dict | list) or not below or (holder is not document and rng.random() < 0.15):
+        if (
+            not isinstance(below, dict | list)
+            or not below
+            or (holder is not document and rng.random() < 0.15)
+        ):
             return holder, key
         holder = below
 

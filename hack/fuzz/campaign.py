@@ -98,7 +98,9 @@ class Campaign:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._talk(number, exchange, connection)
         except TimeoutError:
-            raise Wrong(number, f"{exchange.story}: no answer within {ANSWER_SECONDS:g} s", _sent(exchange)) from None
+            raise Wrong(
+                number, f"{exchange.story}: no answer within {ANSWER_SECONDS:g} s", _sent(exchange)
+            ) from None
         except NoAnswer as error:
             # On a busy machine this program is a slow client, which still sends when it is told so: that undoes the answer.
             if not exchange.is_patient or time.monotonic() - started < READ_TIMEOUT_SECONDS:
@@ -112,8 +114,15 @@ class Campaign:
         path = rng.choice((oracle.VALIDATE, oracle.VALIDATE, oracle.MUTATE))
         made = [bodies.make(rng, self._recorded, f"{self.seed}-{number}")]
         if len(made[0].content) < bodies.MEBIBYTE:
-            more = (bodies.make(rng, self._recorded, f"{self.seed}-{number}-{n}") for n in range(1, _PIPELINED))
-            made += [body for body in more if len(body.content) < bodies.MEBIBYTE] if rng.random() < 0.1 else []
+            more = (
+                bodies.make(rng, self._recorded, f"{self.seed}-{number}-{n}")
+                for n in range(1, _PIPELINED)
+            )
+            made += (
+                [body for body in more if len(body.content) < bodies.MEBIBYTE]
+                if rng.random() < 0.1
+                else []
+            )
         try:
             return await framing.make(rng, path, made, self.judge)
         except Exception as error:

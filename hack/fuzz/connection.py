@@ -44,10 +44,17 @@ class Connection:
         try:
             first, *lines = (await self.reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
             headers = {
-                name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)
+                name.strip().lower(): value.strip()
+                for name, _, value in (line.partition(b":") for line in lines)
             }
             body = await self.reader.readexactly(int(headers[b"content-length"]))
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, KeyError, ValueError) as error:
+        except (
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+            ConnectionError,
+            KeyError,
+            ValueError,
+        ) as error:
             raise NoAnswer(f"no answer: {error!r}") from error
         version, status = first.split(b" ", 2)[:2]
         if not version.startswith(b"HTTP/"):

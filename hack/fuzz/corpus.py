@@ -20,13 +20,19 @@ _NAMESPACES: dict[str, dict[str, str]] = {
     "training": {keys.WORKLOAD_TYPE: "ml-training", keys.DEFAULT_PREEMPTION_CLASS: "2"},
     "warned": {keys.ENFORCEMENT: "warn"},
     "off": {keys.ENFORCEMENT: "off"},
-    "unreadable": {keys.ALLOWED_PREEMPTION_CLASSES: "all", keys.WORKLOAD_TYPE: "\u202e", keys.ENFORCEMENT: ""},
+    "unreadable": {
+        keys.ALLOWED_PREEMPTION_CLASSES: "all",
+        keys.WORKLOAD_TYPE: "\u202e",
+        keys.ENFORCEMENT: "",
+    },
 }
 NAMESPACES = (*_NAMESPACES, "unknown", "", "..", "a/b?c=d", "Ä" * 1000)
 PRIORITY_CLASSES = (*_PRIORITIES, "unknown", "", "..", "a/b?c=d", "Ä" * 1000)
 
 CLUSTER: Collections = {
-    "/api/v1/namespaces": [{"metadata": {"name": name, "annotations": said}} for name, said in _NAMESPACES.items()],
+    "/api/v1/namespaces": [
+        {"metadata": {"name": name, "annotations": said}} for name, said in _NAMESPACES.items()
+    ],
     "/apis/scheduling.k8s.io/v1/priorityclasses": [
         {"metadata": {"name": name}, "value": value} for name, value in _PRIORITIES.items()
     ],
@@ -35,5 +41,7 @@ CLUSTER: Collections = {
 
 def load() -> tuple[str, ...]:
     """Return the recorded reviews as JSON texts: parsing one anew is the cheapest deep copy."""
-    documents: list[Any] = [json.loads(file.read_text()) for file in sorted(RECORDED.glob("*.json"))]
+    documents: list[Any] = [
+        json.loads(file.read_text()) for file in sorted(RECORDED.glob("*.json"))
+    ]
     return tuple(json.dumps(document["review"]) for document in documents)

@@ -38,13 +38,17 @@ async def make(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exc
     frame = rng.choices(tuple(_FRAMES), tuple(_FRAMES.values()))[0]
     # What is large is slow enough without a head that lies about it.
     is_large = any(len(body.content) > _STUCK * 16 for body in bodies)
-    exchange = await (_plain if is_large and frame is not _chunked else frame)(rng, path, bodies, judge)
+    exchange = await (_plain if is_large and frame is not _chunked else frame)(
+        rng, path, bodies, judge
+    )
     return _patient(exchange) if is_large or exchange.pause_seconds else exchange
 
 
 def head(path: str, *lines: str, method: str = "POST", version: str = "HTTP/1.1") -> bytes:
     """Return a request's head."""
-    return "\r\n".join((f"{method} {path} {version}", "Host: reprieve", *lines, "", "")).encode("utf-8", "replace")
+    return "\r\n".join((f"{method} {path} {version}", "Host: reprieve", *lines, "", "")).encode(
+        "utf-8", "replace"
+    )
 
 
 def _whole(path: str, content: bytes) -> bytes:
@@ -54,36 +58,62 @@ def _whole(path: str, content: bytes) -> bytes:
 async def _plain(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
     body = bodies[0]
     expected = await judge.expect(path, body.content)
-    return Exchange(body.story, (_whole(path, body.content),), (expected,), (body.content,), keeps(expected))
+    return Exchange(
+        body.story, (_whole(path, body.content),), (expected,), (body.content,), keeps(expected)
+    )
 
 
 async def _pipelined(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
     expected = tuple([await judge.expect(path, body.content) for body in bodies])
     written = b"".join(_whole(path, body.content) for body in bodies)
-    return Exchange("pipelined: " + _stories(bodies), (written,), expected, tuple(body.content for body in bodies))
+    return Exchange(
+        "pipelined: " + _stories(bodies),
+        (written,),
+        expected,
+        tuple(body.content for body in bodies),
+    )
 
 
 async def _in_pieces(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
     body, expected = bodies[0], await judge.expect(path, bodies[0].content)
     pieces = tuple(_split(rng, _whole(path, body.content)))
-    return Exchange("in pieces: " + body.story, pieces, (expected,), (body.content,), pause_seconds=0.001)
+    return Exchange(
+        "in pieces: " + body.story, pieces, (expected,), (body.content,), pause_seconds=0.001
+    )
 
 
 async def _chunked(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
     body, expected = bodies[0], await judge.expect(path, bodies[0].content)
-    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in _split(rng, body.content) if part)
+    chunks = b"".join(
+        b"%x\r\n%b\r\n" % (len(part), part) for part in _split(rng, body.content) if part
+    )
     written = head(path, JSON, "Transfer-Encoding: chunked") + chunks + b"0\r\n\r\n"
-    return Exchange("chunked: " + body.story, (written,), (expected,), (body.content,), keeps(expected))
+    return Exchange(
+        "chunked: " + body.story, (written,), (expected,), (body.content,), keeps(expected)
+    )
 
 
 async def _over_http_1_0(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
     body, expected = bodies[0], await judge.expect(path, bodies[0].content)
-    written = head(path, JSON, f"Content-Length: {len(body.content)}", version="HTTP/1.0") + body.content
-    return Exchange("HTTP/1.0: " + body.story, (written,), (expected,), (body.content,), keeps_connection=False)
+    written = (
+        head(path, JSON, f"Content-Length: {len(body.content)}", version="HTTP/1.0") + body.content
+    )
+    return Exchange(
+        "HTTP/1.0: " + body.story, (written,), (expected,), (body.content,), keeps_connection=False
+    )
 
 
 async def _of_another_type(rng: Random, path: str, bodies: list[Body], _: Oracle) -> Exchange:
-    named = rng.choice(("text/plain", "application/yaml", "application/vnd.kubernetes.protobuf", "", "x" * 1000, "/"))
+    named = rng.choice(
+        (
+            "text/plain",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+            "",
+            "x" * 1000,
+            "/",
+        )
+    )
     body = bodies[0].content
     written = head(path, f"Content-Type: {named}", f"Content-Length: {len(body)}") + body
     return Exchange(f"Content-Type {named[:40]}", (written,), (oracle.one_of(415),))
@@ -94,20 +124,43 @@ async def _encoded(rng: Random, path: str, bodies: list[Body], judge: Oracle) ->
     body, encoding = bodies[0], rng.choice(("gzip", "deflate", "br", "zstd", "x"))
     expected = await judge.expect(path, body.content)
     lines = (JSON, f"Content-Encoding: {encoding}", f"Content-Length: {len(body.content)}")
-    return Exchange(f"as {encoding}: {body.story}", (head(path, *lines) + body.content,), (expected,), (body.content,))
+    return Exchange(
+        f"as {encoding}: {body.story}",
+        (head(path, *lines) + body.content,),
+        (expected,),
+        (body.content,),
+    )
 
 
 async def _with_a_charset(_: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
     body, expected = bodies[0], await judge.expect(path, bodies[0].content)
-    written = head(path, f"{JSON}; charset=latin-1", f"Content-Length: {len(body.content)}") + body.content
+    written = (
+        head(path, f"{JSON}; charset=latin-1", f"Content-Length: {len(body.content)}")
+        + body.content
+    )
     return Exchange("with a charset: " + body.story, (written,), (expected,), (body.content,))
 
 
 async def _elsewhere(rng: Random, _: str, bodies: list[Body], __: Oracle) -> Exchange:
     method = rng.choice(("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "PURGE"))
-    path = rng.choice(("/", "/validate/", "/validate/../mutate", "/" + "x" * 2000, "/%00", "/healthz/x", "//validate"))
-    written = head(path, JSON, f"Content-Length: {len(bodies[0].content)}", method=method) + bodies[0].content
-    return Exchange(f"{method} {path[:30]}", (written,), (oracle.one_of(400, 404, 405),), keeps_connection=False)
+    path = rng.choice(
+        (
+            "/",
+            "/validate/",
+            "/validate/../mutate",
+            "/" + "x" * 2000,
+            "/%00",
+            "/healthz/x",
+            "//validate",
+        )
+    )
+    written = (
+        head(path, JSON, f"Content-Length: {len(bodies[0].content)}", method=method)
+        + bodies[0].content
+    )
+    return Exchange(
+        f"{method} {path[:30]}", (written,), (oracle.one_of(400, 404, 405),), keeps_connection=False
+    )
 
 
 async def _of_another_length(rng: Random, path: str, bodies: list[Body], judge: Oracle) -> Exchange:
@@ -116,14 +169,18 @@ async def _of_another_length(rng: Random, path: str, bodies: list[Body], judge: 
     length = rng.randrange(len(content)) if content else 0
     expected = await judge.expect(path, content[:length])
     written = head(path, JSON, f"Content-Length: {length}") + content
-    return Exchange(f"{length} of {len(content)} bytes", (written,), (expected,), (), keeps_connection=False)
+    return Exchange(
+        f"{length} of {len(content)} bytes", (written,), (expected,), (), keeps_connection=False
+    )
 
 
 async def _with_a_bad_head(rng: Random, path: str, bodies: list[Body], _: Oracle) -> Exchange:
     content = bodies[0].content
     bad = rng.choice(_BAD_HEADS)
     written = head(path, JSON, *bad) + content
-    return Exchange(f"head with {str(bad)[:60]}", (written,), (oracle.one_of(400, 413),), keeps_connection=False)
+    return Exchange(
+        f"head with {str(bad)[:60]}", (written,), (oracle.one_of(400, 413),), keeps_connection=False
+    )
 
 
 _BAD_HEADS: tuple[tuple[str, ...], ...] = (
@@ -162,13 +219,17 @@ def keeps(expected: Expected) -> bool:
 
 def _patient(exchange: Exchange) -> Exchange:
     """Expect to be told that it took too long: on a machine that is busy enough, this program is a slow client."""
-    expected = tuple(replace(each, statuses=each.statuses | {oracle.LATE}) for each in exchange.expected)
+    expected = tuple(
+        replace(each, statuses=each.statuses | {oracle.LATE}) for each in exchange.expected
+    )
     return replace(exchange, expected=expected, keeps_connection=False, is_patient=True)
 
 
 def _split(rng: Random, content: bytes) -> list[bytes]:
     cuts = sorted(rng.randrange(len(content) + 1) for _ in range(rng.choice((1, 2, 5, 20))))
-    return [content[start:end] for start, end in zip([0, *cuts], [*cuts, len(content)], strict=True)]
+    return [
+        content[start:end] for start, end in zip([0, *cuts], [*cuts, len(content)], strict=True)
+    ]
 
 
 def _stories(bodies: list[Body]) -> str:

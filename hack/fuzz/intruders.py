@@ -25,7 +25,10 @@ Intruder = Callable[[Random, Target], Awaitable[int | None]]
 async def slow_head(rng: Random, target: Target) -> int | None:
     """Begin a head and never end it, a line at a time."""
     connection = await connect(target)
-    pieces = (b"POST /validate HTTP/1.1\r\n", *(b"X-%d: x\r\n" % rng.randrange(10**6) for _ in range(20)))
+    pieces = (
+        b"POST /validate HTTP/1.1\r\n",
+        *(b"X-%d: x\r\n" % rng.randrange(10**6) for _ in range(20)),
+    )
     await connection.write(pieces, SECONDS / len(pieces))
     connection.abort()
     return None
@@ -35,7 +38,9 @@ async def slow_body(_: Random, target: Target) -> int | None:
     """Promise a body and send a byte of it now and then."""
     connection = await connect(target)
     writing = asyncio.ensure_future(
-        connection.write((head("/validate", JSON, "Content-Length: 500"), *([b" "] * 100)), SECONDS / 20)
+        connection.write(
+            (head("/validate", JSON, "Content-Length: 500"), *([b" "] * 100)), SECONDS / 20
+        )
     )
     try:
         status, _body = await connection.read_answer()
@@ -102,7 +107,9 @@ async def no_tls(rng: Random, target: Target) -> int | None:
 async def gone_in_the_body(rng: Random, target: Target) -> int | None:
     """Leave in the middle of a review."""
     connection = await connect(target)
-    await connection.write((head("/validate", JSON, "Content-Length: 100000") + b" " * rng.randrange(90_000),), 0)
+    await connection.write(
+        (head("/validate", JSON, "Content-Length: 100000") + b" " * rng.randrange(90_000),), 0
+    )
     connection.abort()
     return None
 
@@ -128,7 +135,15 @@ async def other_protocol(rng: Random, target: Target) -> int | None:
     """Speak something else than HTTP/1.1 within TLS."""
     connection = await connect(target)
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00" * 50
-    said = rng.choice((preface, b"\x00\x01\x02\r\n\r\n", b"GET /\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", b"POST\r\n\r\n"))
+    said = rng.choice(
+        (
+            preface,
+            b"\x00\x01\x02\r\n\r\n",
+            b"GET /\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\n\r\n",
+            b"POST\r\n\r\n",
+        )
+    )
     await connection.write((said,), 0)
     try:
         status, _body = await connection.read_answer()

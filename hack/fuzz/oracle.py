@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 from msgspec import Raw
 
 from bench import stub_api
-from reprieve_policy import gang
+from reprieve_policy.gangs import membership
 from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
-from reprieve_policy.objects import Resource, annotations_of, pod_views
-from reprieve_runtime.api import JSON, Api, ApiError, Params
-from reprieve_runtime.stored import Named, WatchEvent
-from reprieve_webhooks import handlers, review
-from reprieve_webhooks.cache import ClusterFacts
-from reprieve_webhooks.review import Malformed, Request
+from reprieve_policy.kube.objects import Resource, annotations_of, pod_views
+from reprieve_runtime.client.api import JSON, Api, ApiError, Params
+from reprieve_runtime.client.stored import Named, WatchEvent
+from reprieve_webhooks.admission import handlers, review
+from reprieve_webhooks.admission.review import Malformed, Request
+from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 
 VALIDATE, MUTATE = "/validate", "/mutate"
 _HANDLERS = {VALIDATE: handlers.validate, MUTATE: handlers.mutate}
@@ -115,7 +115,11 @@ class Oracle:
         if len(body) > self._max_review_bytes:
             return one_of(TOO_LARGE)
         request = review.parse(body, self._facts.template_kinds)
-        return one_of(BAD_REQUEST) if isinstance(request, Malformed) else await self._judge(path, request)
+        return (
+            one_of(BAD_REQUEST)
+            if isinstance(request, Malformed)
+            else await self._judge(path, request)
+        )
 
     async def _judge(self, path: str, request: Request) -> Expected:
         try:
@@ -125,8 +129,16 @@ class Oracle:
         if isinstance(answered, Malformed):
             return one_of(BAD_REQUEST)
         resource = request.object
-        statuses = frozenset({OK} if resource is None or self._knows(request.namespace, resource) else {OK, NOT_KNOWN})
-        if path == VALIDATE and resource is not None and any(gang.read(view) for view in pod_views(resource)):
+        statuses = frozenset(
+            {OK}
+            if resource is None or self._knows(request.namespace, resource)
+            else {OK, NOT_KNOWN}
+        )
+        if (
+            path == VALIDATE
+            and resource is not None
+            and any(membership.read(view) for view in pod_views(resource))
+        ):
             # What the rest of a gang says depends on what was sent before, by all who send at once.
             return Expected(statuses)
         return Expected(statuses, answered.body)
@@ -146,7 +158,10 @@ def check_form(sent: bytes, answered: bytes) -> str | None:
     try:
         document = json.loads(answered)
         response: Mapping[str, Any] = document["response"]
-        is_review = (document["kind"], document["apiVersion"]) == ("AdmissionReview", "admission.k8s.io/v1")
+        is_review = (document["kind"], document["apiVersion"]) == (
+            "AdmissionReview",
+            "admission.k8s.io/v1",
+        )
         is_whole = is_review and isinstance(response["allowed"], bool)
         is_denied_well = response["allowed"] or response["status"]["code"] in (400, 403, 429)
     except (ValueError, KeyError, TypeError) as error:
@@ -154,7 +169,11 @@ def check_form(sent: bytes, answered: bytes) -> str | None:
     if not (is_whole and is_denied_well):
         return f"no whole answer: {answered[:300]!r}"
     uid = _uid_of(sent)
-    return None if uid in (None, response["uid"]) else f"the answer is to another review than {uid}: {answered[:300]!r}"
+    return (
+        None
+        if uid in (None, response["uid"])
+        else f"the answer is to another review than {uid}: {answered[:300]!r}"
+    )
 
 
 def _uid_of(sent: bytes) -> str | None:

@@ -39,11 +39,64 @@ _NAMED = re.compile(rb'"@raw ([^@]*)@"')
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2**31 - 1, 2**31, -(2**31) - 1, 2**63, 2**64, -(2**64), 10**400),
     *(0.5, -0.0, 1e308, 5e-324, math.nan, math.inf, -math.inf),
-    *("", " ", "x", "0", "11", "-1", "1h", "10m", "9" * 5000, "x" * 300, "x" * 100_000, "[" * 50_000),
-    *("\ud800", "\udfff\ud800", "a\udc00b", "\x00", "\x1b[31m", "\u202e", "\ufeff", "１", "𝟙", "é" * 5000, "\n"),
-    *("true", "True", "requested", "none", "auto", "sensitive", "enforce", "0-6", "6-0", "0-999999999"),
-    *("http://:8080/x", "http://:99999/", "http://evil.example/", "signal://USR1?container=\x00", "grpc://"),
-    *("{}", '{"timestamp":NaN}', "[" * 200, '{"a":1,"a":2}', "1e9", "0x1", "null", "None", "..", "a/b"),
+    *(
+        "",
+        " ",
+        "x",
+        "0",
+        "11",
+        "-1",
+        "1h",
+        "10m",
+        "9" * 5000,
+        "x" * 300,
+        "x" * 100_000,
+        "[" * 50_000,
+    ),
+    *(
+        "\ud800",
+        "\udfff\ud800",
+        "a\udc00b",
+        "\x00",
+        "\x1b[31m",
+        "\u202e",
+        "\ufeff",
+        "１",
+        "𝟙",
+        "é" * 5000,
+        "\n",
+    ),
+    *(
+        "true",
+        "True",
+        "requested",
+        "none",
+        "auto",
+        "sensitive",
+        "enforce",
+        "0-6",
+        "6-0",
+        "0-999999999",
+    ),
+    *(
+        "http://:8080/x",
+        "http://:99999/",
+        "http://evil.example/",
+        "signal://USR1?container=\x00",
+        "grpc://",
+    ),
+    *(
+        "{}",
+        '{"timestamp":NaN}',
+        "[" * 200,
+        '{"a":1,"a":2}',
+        "1e9",
+        "0x1",
+        "null",
+        "None",
+        "..",
+        "a/b",
+    ),
     *([], {}, [[]], [None], {"": ""}, {"a": None}, {"a": 1}, {"": {"": {}}}),
 )
 
@@ -73,4 +126,8 @@ TWICE = "@twice"
 def encode(document: Any) -> bytes:
     """Return the document as JSON, or nearly."""
     written = json.dumps(document).encode().replace(TWICE.encode() + b'"', b'"')
-    return _NAMED.sub(lambda found: _RAW[found[1].decode()], written) if b'"@raw ' in written else written
+    return (
+        _NAMED.sub(lambda found: _RAW[found[1].decode()], written)
+        if b'"@raw ' in written
+        else written
+    )

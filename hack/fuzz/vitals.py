@@ -40,8 +40,12 @@ class Vitals:
 
     def memory(self) -> tuple[float, float]:
         """Return its median size in the first and in the last quarter [MiB]."""
-        first = [rss for progress, rss in self._rss_mib if progress <= 0.25] or [rss for _, rss in self._rss_mib[:1]]
-        last = [rss for progress, rss in self._rss_mib if progress >= 0.75] or [rss for _, rss in self._rss_mib[-1:]]
+        first = [rss for progress, rss in self._rss_mib if progress <= 0.25] or [
+            rss for _, rss in self._rss_mib[:1]
+        ]
+        last = [rss for progress, rss in self._rss_mib if progress >= 0.75] or [
+            rss for _, rss in self._rss_mib[-1:]
+        ]
         return statistics.median(first), statistics.median(last)
 
     def complaints(self) -> Iterator[str]:

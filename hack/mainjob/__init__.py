@@ -1,5 +1,6 @@
-"""The main job on a real cluster, told as a terminal session: what `make demo` shows and `tests/cluster` asserts.
+"""The main job on a real cluster, shown as a terminal session.
 
-`chapters` say what happens and what is promised, `scene` is what they act with, `world` is where they act, `story` tells
-them in order. The promises are asserted in the chapters themselves, so that the demo and the tests cannot drift apart.
+`make demo` shows it, and `tests/cluster` asserts it. `chapters` say what happens and what is
+promised, `scene` is what they act with, `world` is the cluster where they act, and `story` runs
+them in order. The chapters assert their own promises, so that the demo and the tests cannot differ.
 """

@@ -1,4 +1,7 @@
-"""`python -m mainjob`: bring up the demo's cluster, tell the main job, leave everything up; `--down` removes it."""
+"""`python -m mainjob`: make the demo's cluster and run its chapters.
+
+`--down` removes the cluster.
+"""
 
 import argparse
 import sys
@@ -17,7 +20,7 @@ CLUSTER = "demo"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0 only where every chapter kept its promise."""
+    """Return the exit status: 0 only if every chapter kept its promise."""
     options = _parser().parse_args(arguments)
     progress = Progress()
     try:
@@ -31,28 +34,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress.say(f"demo: {error}")
         return 1
     except KeyboardInterrupt:
-        progress.say("demo: interrupted; run it again to start over, `make demo-down` removes what it made")
+        progress.say(
+            "demo: interrupted; run it again to start over, `make demo-down` removes what it made"
+        )
         return 130
 
 
 def _tell(name: str, numbers: Sequence[int], progress: Progress) -> int:
     narrator = Narrator()
     here = world.bring_up(name, progress)
-    kept = story.tell(here, narrator, [story.CHAPTERS[number - 1] for number in numbers] or story.CHAPTERS)
-    narrator.say(f"{narrator.seconds:.0f} s in all. The cluster stays up, with Reprieve in it:")
-    narrator.show(f"export KUBECONFIG={here.kubectl.kubeconfig} PATH={here.kubectl.program.parent}:$PATH", "")
+    kept = story.tell(
+        here, narrator, [story.CHAPTERS[number - 1] for number in numbers] or story.CHAPTERS
+    )
+    narrator.say(
+        f"{narrator.seconds:.0f} s in total. The cluster, with Reprieve in it, keeps running:"
+    )
+    narrator.show(
+        f"export KUBECONFIG={here.kubectl.kubeconfig} PATH={here.kubectl.program.parent}:$PATH", ""
+    )
     narrator.show("make demo-down    # removes it", "")
     return 0 if kept else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("mainjob", description=__doc__)
-    parser.add_argument("--name", default=CLUSTER, help="the cluster to make or to use again (default: %(default)s)")
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="use the cluster that this names, after asking")
+    parser.add_argument(
+        "--name", default=CLUSTER, help="the cluster to create or to reuse (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="use the cluster of this kubeconfig, after asking",
+    )
     chapters = range(1, len(story.CHAPTERS) + 1)
-    only = "tell only this chapter (may be given several times)"
-    parser.add_argument("--chapter", type=int, action="append", choices=chapters, default=[], help=only)
-    parser.add_argument("--down", action="store_true", help="remove the cluster and everything in it")
+    only = "run only this chapter (may be given several times)"
+    parser.add_argument(
+        "--chapter", type=int, action="append", choices=chapters, default=[], help=only
+    )
+    parser.add_argument(
+        "--down", action="store_true", help="remove the cluster and everything in it"
+    )
     return parser
 
 

@@ -1,8 +1,8 @@
-"""The story in a cluster that is already there: as much of it as that cluster lets this machine show.
+"""The demo in a cluster that already exists: the chapters that need no workload.
 
-Reprieve's programs run here, beside the cluster, so its API server must reach a port of this machine's loopback address:
-it does where it runs on this machine itself. Workloads are not shown there: the operator would have to reach pods'
-addresses from here.
+Reprieve's programs run on this machine, beside the cluster. The cluster's API server must therefore
+reach a port on this machine's loopback address, as it does if it runs on this machine too. Chapters
+with workloads are left out, because the operator would have to reach the pods' addresses from here.
 """
 
 import os
@@ -26,13 +26,19 @@ CONSENT = "REPRIEVE_YES"
 
 
 def tell(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
-    """Install into the named cluster, tell the chapters that need no workload, remove everything again."""
+    """Install Reprieve into the cluster, run the chapters without a workload, and uninstall it."""
     kubectl = Kubectl(build.ensure(["kubectl"], progress)["kubectl"], kubeconfig.resolve())
-    server = kubectl.read("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
-    _ask(f"Install Reprieve (its namespace, RBAC, webhooks, policies) into {server}, and remove it afterwards?")
+    server = kubectl.read(
+        "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"
+    )
+    _ask(
+        f"Install Reprieve (its namespace, RBAC, webhooks, policies) into {server}, and remove it "
+        "afterwards?"
+    )
     if kubectl.find("namespace", "reprieve-system"):
         raise ClusterError(
-            f"{server} has a namespace reprieve-system already: the demo would overwrite an installation"
+            f"{server} already has a namespace reprieve-system: the demo would overwrite an "
+            "installation"
         )
     webhooks_port, operator_port = _free_port(), _free_port()
     home = paths.state_home() / "foreign"
@@ -45,8 +51,11 @@ def tell(kubeconfig: Path, narrator: Narrator, progress: Progress) -> int:
     finally:
         _remove(here, webhooks_port)
     narrator.say(
-        f"{len(shown)} of {len(story.CHAPTERS)} chapters: the others need workloads whose addresses this machine reaches; "
-        "`make demo` without KUBECONFIG shows them. Everything that the demo made in this cluster is removed again."
+        f"{len(shown)} of {len(story.CHAPTERS)} chapters: the others need workloads whose "
+        "addresses this "
+        "machine reaches; `make demo` without KUBECONFIG shows them. Everything that the demo "
+        "created in "
+        "this cluster is removed."
     )
     return 0 if kept else 1
 
@@ -56,8 +65,11 @@ def _install(here: World, server: str, port: int, progress: Progress) -> None:
         world.install_reprieve(here, port, progress)
     except UnreachableError:
         raise ClusterError(
-            f"{server} does not reach https://127.0.0.1:{port} of this machine, where the webhooks listen; such a cluster "
-            "runs them inside: build the Dockerfile's image and `kubectl apply -k manifests/base`"
+            f"{server} does not reach https://127.0.0.1:{port} of this machine, where the webhooks "
+            "listen; "
+            "in such a cluster, run them inside: build the Dockerfile's image and `kubectl apply "
+            "-k "
+            "manifests/base`"
         ) from None
 
 
@@ -65,7 +77,7 @@ def _ask(question: str) -> None:
     if os.environ.get(CONSENT) == "1":
         return
     if not sys.stdin.isatty():
-        raise ClusterError(f"{question} Nobody is here to answer: {CONSENT}=1 says yes")
+        raise ClusterError(f"{question} Standard input is not a terminal: set {CONSENT}=1 to agree")
     if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
         raise ClusterError("nothing was done")
 

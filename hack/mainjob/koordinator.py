@@ -1,8 +1,8 @@
-"""Koordinator's descheduler as far as a pod can tell: its ServiceAccount, its rights on pods, and the mark it writes.
+"""Stands in for Koordinator's descheduler: its ServiceAccount, its rights, and the mark it writes.
 
-The rights are those of upstream's `config/rbac/descheduler_role.yaml`; the annotation is what its soft evictor
-(`pkg/descheduler/controllers/migration/evictor/evictor_soft.go`) makes of `SoftEvictionSpec`: compact JSON, fields in
-this order, empty ones left out.
+The rights are those of upstream's `config/rbac/descheduler_role.yaml`. The annotation is what its
+soft evictor (`pkg/descheduler/controllers/migration/evictor/evictor_soft.go`) makes of
+`SoftEvictionSpec`: compact JSON, fields in this order, empty fields left out.
 """
 
 import json
@@ -19,11 +19,19 @@ USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 ANNOTATION = "scheduling.koordinator.sh/soft-eviction"
 
 
-def mark(scene: Scene, pod: str, *, reason: str = "node is overutilized", grace_seconds: int = 30) -> Done:
+def mark(
+    scene: Scene, pod: str, *, reason: str = "node is overutilized", grace_seconds: int = 30
+) -> Done:
     """Mark a pod, as the descheduler would and with its rights."""
     scene.quiet.apply(*_rights())
     return scene.run(
-        "annotate", "pod", pod, "-n", scene.namespace, f"{ANNOTATION}={_spec(reason, grace_seconds)}", f"--as={USER}"
+        "annotate",
+        "pod",
+        pod,
+        "-n",
+        scene.namespace,
+        f"{ANNOTATION}={_spec(reason, grace_seconds)}",
+        f"--as={USER}",
     )
 
 
@@ -35,7 +43,11 @@ def _spec(reason: str, grace_seconds: int) -> str:
 
 
 def _rights() -> list[Any]:
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "demo-koord-descheduler"}
+    role = {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "demo-koord-descheduler",
+    }
     metadata = {"name": role["name"], "labels": MINE}
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]},

@@ -1,4 +1,4 @@
-"""What the reader of the demo sees: sentences, commands with their real output, and that a wait goes on."""
+"""The demo's output: sentences, commands with their real output, and progress during waits."""
 
 import sys
 import textwrap
@@ -12,16 +12,16 @@ T = TypeVar("T")
 
 COLUMNS = 100
 QUIET_SECONDS = 2.0
-"""A wait that is over sooner is not mentioned."""
+"""Seconds before a wait is mentioned."""
 REPEAT_SECONDS = 15.0
-"""Between two lines about the same wait where lines cannot be overwritten."""
+"""Seconds between two lines about the same wait if lines cannot be overwritten."""
 POLL_SECONDS = 0.1
 
 BOLD, GREEN, RED, CYAN, DIM = "1", "32", "31", "36", "2"
 
 
 class Narrator:
-    """Writes to one stream; colours and live lines only where that is a terminal."""
+    """Writes to one stream. Uses colours and rewrites lines only on a terminal."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
@@ -41,21 +41,25 @@ class Narrator:
         self._write(f"\n  {self._painted(name, DIM)}\n{textwrap.indent(text.rstrip(), '  │ ')}\n")
 
     def show(self, command: str, output: str) -> None:
-        """Write a command and what it answered."""
+        """Write a command and its output."""
         self._write(f"\n  {self._painted('$ ' + command, BOLD)}\n")
         if output.strip():
             self._write(textwrap.indent(output.rstrip(), "    ") + "\n")
 
     def ok(self, number: int, sentence: str) -> None:
-        """Write the one line that says a chapter kept its promise."""
+        """Write the line that says that a chapter kept its promise."""
         self._write(f"\n{self._painted('ok', BOLD, GREEN)} {number} {sentence}\n")
 
     def fail(self, sentence: str) -> None:
-        """Write the one sentence that says what went wrong."""
+        """Write the sentence that says what went wrong."""
         self._write(f"\n{self._painted('not ok', BOLD, RED)} {sentence}\n")
 
     def wait(self, what: str, seconds: float, condition: Callable[[], T | None]) -> T:
-        """Return what `condition` returns once that is something; broken after `seconds`. Long waits are shown."""
+        """Wait until `condition` returns a true value, and return it. Shows long waits.
+
+        Raises:
+            BrokenPromiseError: the condition does not hold within `seconds`.
+        """
         began, mentioned = time.monotonic(), 0.0
         while not (found := condition()):
             waited = time.monotonic() - began
@@ -70,7 +74,7 @@ class Narrator:
 
     @property
     def seconds(self) -> float:
-        """How long the story has been told."""
+        """Seconds since the demo began."""
         return time.monotonic() - self._began
 
     def _mention(self, what: str, waited: float, mentioned: float) -> float:

@@ -1,4 +1,7 @@
-"""What a chapter promises, checked. Not `assert`: a promise holds under `python -O` too, and says itself in words."""
+"""Checks of what a chapter promises.
+
+These are not `assert` statements: they also hold under `python -O`, and their texts are sentences.
+"""
 
 import re
 
@@ -14,7 +17,7 @@ def keep(*, claim: bool, otherwise: str) -> None:
 
 
 def same(what: str, found: object, wanted: object) -> None:
-    """Raise unless `found` is what was promised."""
+    """Raise unless `found` equals `wanted`."""
     keep(claim=found == wanted, otherwise=f"{what} is {found!r}, not {wanted!r}")
 
 
@@ -25,11 +28,14 @@ def says(text: str, *parts: str) -> None:
 
 
 def within(what: str, seconds: float, least: float, most: float) -> None:
-    """Raise unless a measured time is between two others."""
-    keep(claim=least <= seconds <= most, otherwise=f"{what} took {seconds:.1f} s, not {least:g} to {most:g} s")
+    """Raise unless a measured time is between `least` and `most` seconds."""
+    keep(
+        claim=least <= seconds <= most,
+        otherwise=f"{what} took {seconds:.1f} s, not {least:g} to {most:g} s",
+    )
 
 
 def shortened(text: str, most: int = 400) -> str:
-    """Return the text on one line, without its middle where it is long."""
+    """Return the text on one line; shorten a long one in the middle."""
     line = re.sub(r"\s+", " ", text.strip())
     return line if len(line) <= most else f"{line[: most // 2]} … {line[-most // 2 :]}"

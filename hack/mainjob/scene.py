@@ -1,4 +1,4 @@
-"""What a chapter acts with: its own namespace and folder, kubectl shown as it runs, watches in the background."""
+"""What a chapter acts with: a namespace, a folder, and commands that are shown as they run."""
 
 import shlex
 import shutil
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Background:
-    """What is written while the scene goes on, by a command or by somebody else."""
+    """The growing output of a command, or of another program, while the chapter goes on."""
 
     command: str
     output: Path
@@ -30,11 +30,11 @@ class Background:
 
     @property
     def text(self) -> str:
-        """What it has written so far."""
+        """Return what it has written so far."""
         return self.output.read_text(errors="replace")
 
     def stop(self) -> None:
-        """End it."""
+        """End the command."""
         if self.process is None:
             return
         self.process.terminate()
@@ -42,7 +42,7 @@ class Background:
 
 
 class Scene:
-    """One chapter's place. The kubectl commands that are shown are the ones that ran, with what they really wrote."""
+    """One chapter's namespace and folder. Each command that is shown is the one that ran."""
 
     def __init__(self, world: World, narrator: Narrator, namespace: str) -> None:
         self.world = world
@@ -52,23 +52,23 @@ class Scene:
         self._folder = world.home / "demo" / namespace
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        # So that commands name the tree's own files, by short names that work from the tree's root as well.
+        # Commands name the tree's own files by short names, which also work from the tree's root.
         (self._folder / install.MANIFESTS.name).symlink_to(install.MANIFESTS)
         self.quiet: Kubectl = replace(world.kubectl, folder=self._folder)
-        """kubectl whose commands are not shown: the chapter's own looks at the cluster."""
+        """kubectl whose commands are not shown: the chapter uses it for its own checks."""
 
     def make_namespace(self) -> None:
-        """Make the chapter's namespace, anew."""
+        """Create the chapter's namespace; remove an existing one first."""
         self.world.make_namespace(self.namespace)
 
     def write(self, name: str, text: str) -> str:
-        """Write a manifest into the chapter's folder, show it, return its name."""
+        """Write a manifest into the chapter's folder, show it, and return its name."""
         (self._folder / name).write_text(text)
         self.narrator.show_file(name, text)
         return name
 
     def example(self, name: str) -> str:
-        """Show one of the tree's examples, return its name."""
+        """Show one of the tree's examples and return its name."""
         path = f"{install.MANIFESTS.name}/examples/{name}"
         self.narrator.show_file(path, (self._folder / path).read_text())
         return path
@@ -88,7 +88,10 @@ class Scene:
         return done
 
     def attempt(self, *words: object, stdin: str | None = None, only: str = "") -> Done:
-        """Run a command, however it ends, and show it: of a talkative one, only the lines that contain `only`."""
+        """Run a command, whatever its status, and show it.
+
+        With `only`, only the lines that contain it.
+        """
         done = self.quiet.run(*words, stdin=stdin)
         if only:
             lines = "\n".join(line for line in done.output.splitlines() if only in line)
@@ -98,12 +101,12 @@ class Scene:
         return done
 
     def wait(self, what: str, condition: Callable[[], T | None], seconds: float = 60) -> T:
-        """Wait for a condition of the cluster; the reader is told where it takes long."""
+        """Wait for a condition of the cluster; show the wait if it takes long."""
         return self.narrator.wait(what, seconds, condition)
 
     @contextmanager
     def watching(self, *words: object) -> Iterator[Background]:
-        """Run a command that goes on while the block runs. It is not shown: `show_watched` does that."""
+        """Run a command in the background for the block; `show_watched` shows its output."""
         command = [str(word) for word in words]
         output = self._folder / f"watch-{len(list(self._folder.glob('watch-*')))}.txt"
         background = Background(shown(command), output, self.quiet.start(*command, output=output))
@@ -113,9 +116,11 @@ class Scene:
             background.stop()
 
     def file(self, path: Path) -> Background:
-        """Return a file that somebody else writes, as if it were a command's output."""
+        """Return a file that another program writes, as if it were a command's output."""
         return Background(f"tail -f {path}", path)
 
     def show_watched(self, watched: Background) -> None:
         """Show what a background command wrote while it ran."""
-        self.narrator.show(f"{watched.command}    (in the background since before the mark)", watched.text)
+        self.narrator.show(
+            f"{watched.command}    (in the background since before the mark)", watched.text
+        )

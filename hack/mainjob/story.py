@@ -1,4 +1,4 @@
-"""Tells the chapters in order, and says how it ended."""
+"""Runs the chapters in order and reports the result."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,12 +12,15 @@ from .world import World
 
 
 class Chapter(NamedTuple):
-    """One part of the main job. `tell` returns the sentence of what was shown, or raises BrokenPromiseError."""
+    """One part of the main job.
+
+    `tell` returns a sentence that says what was shown, or raises BrokenPromiseError.
+    """
 
     title: str
     tell: Callable[[World, Narrator], str]
     has_workload: bool = False
-    """True where containers, or local processes in their place, must run."""
+    """True if containers, or local processes in their place, must run."""
 
 
 CHAPTERS: Sequence[Chapter] = (
@@ -32,7 +35,7 @@ CHAPTERS: Sequence[Chapter] = (
 
 
 def tell(world: World, narrator: Narrator, chapters: Sequence[Chapter] = CHAPTERS) -> bool:
-    """Tell the chapters; say whether each kept its promise."""
+    """Run the chapters; return whether each kept its promise."""
     for number, chapter in enumerate(CHAPTERS, 1):
         if chapter not in chapters:
             continue

@@ -1,4 +1,4 @@
-"""A victim as the API server saw it: its state, its Events, and every request about it in the audit log."""
+"""A victim as the API server sees it: its state, its Events, and its requests in the audit log."""
 
 import contextlib
 import json
@@ -9,8 +9,10 @@ from http import HTTPStatus
 from typing import Any
 
 from realcluster.programs import NAMESPACE, OPERATOR
-from reprieve_policy import eviction, keys, timestamp
-from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy import keys
+from reprieve_policy.kube import timestamp
+from reprieve_policy.lifecycle import eviction
+from reprieve_policy.lifecycle.eviction import Eviction, Phase
 
 from .promise import BrokenPromiseError
 from .scene import Background, Scene
@@ -20,7 +22,7 @@ GONE_SECONDS = 60.0
 
 
 def columns(**fields: str) -> str:
-    """Return the option that makes kubectl show these fields, each under its name."""
+    """Return the kubectl option that prints these fields as columns."""
     return "custom-columns=" + ",".join(f"{name}:{path}" for name, path in fields.items())
 
 
@@ -42,7 +44,7 @@ class Call:
 
 
 def state_of(scene: Scene, pod: str) -> Eviction | None:
-    """Return the state that the pod carries; None where it has none, or is gone."""
+    """Return the state that the pod carries, or None if it has none or does not exist."""
     found = scene.quiet.find("pod", pod, "-n", scene.namespace)
     text = found["metadata"].get("annotations", {}).get(keys.EVICTION) if found else None
     return eviction.parse(text) if text else None
@@ -60,7 +62,10 @@ def wait_for_phase(scene: Scene, pod: str, *phases: str) -> Eviction:
 
 @contextlib.contextmanager
 def recording(scene: Scene, pod: str) -> Iterator[Background]:
-    """Record every state that a pod carries while the block runs: the last ones may be there for an instant only."""
+    """Record every state that a pod carries while the block runs.
+
+    The last one may be very short.
+    """
     state = f"jsonpath={{.metadata.annotations.{escaped(keys.EVICTION)}}}{{'\\n'}}"
     with scene.watching("get", "pod", pod, "-n", scene.namespace, "-w", "-o", state) as record:
         yield record
@@ -77,40 +82,51 @@ def last_state(scene: Scene, record: Background) -> Eviction:
 
 
 def escaped(key: str) -> str:
-    """Return a label's or annotation's key as a path writes it."""
+    """Return the key of a label or annotation as it is written in a path."""
     return key.replace(".", r"\.")
 
 
 def wait_until_gone(scene: Scene, pod: str) -> None:
-    """Wait until there is no pod of that name."""
-    scene.wait(f"end of {pod}", lambda: scene.quiet.find("pod", pod, "-n", scene.namespace) is None, GONE_SECONDS)
+    """Wait until no pod has that name."""
+    scene.wait(
+        f"end of {pod}",
+        lambda: scene.quiet.find("pod", pod, "-n", scene.namespace) is None,
+        GONE_SECONDS,
+    )
 
 
 def show_events(scene: Scene, pod: str, last: str) -> str:
-    """Show the Events of a victim as soon as the one with reason `last` is there; return them."""
+    """Wait for the Event with reason `last`, show all Events of the victim, and return them."""
 
     def told() -> bool:
         return any(item.get("reason") == last for item in events_of(scene, pod))
 
     scene.wait(f"Event {last}", told, 30)
     return scene.run(
-        "get", "events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}", *_EVENT_COLUMNS
+        "get",
+        "events",
+        "-n",
+        scene.namespace,
+        f"--field-selector=involvedObject.name={pod}",
+        *_EVENT_COLUMNS,
     ).stdout
 
 
 def events_of(scene: Scene, pod: str) -> list[Any]:
     """Return the Events of a pod."""
-    found = scene.quiet.get("events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}")
+    found = scene.quiet.get(
+        "events", "-n", scene.namespace, f"--field-selector=involvedObject.name={pod}"
+    )
     return list(found["items"])
 
 
 def calls_on(scene: Scene, pod: str, verb: str = "") -> list[Call]:
-    """Return the requests that changed a pod, in their order."""
+    """Return the requests that changed a pod, in order."""
     return [call for call in _calls(scene, pod) if verb in ("", call.verb)]
 
 
 def deleted_at(scene: Scene, pod: str) -> datetime:
-    """Return when the operator deleted the pod; broken unless it did so exactly once."""
+    """Return when the operator deleted the pod; raise unless it did so exactly once."""
     deletes = [call for call in calls_on(scene, pod, "delete") if call.user == OPERATOR_USER]
     if len(deletes) != 1:
         raise BrokenPromiseError(f"the operator deleted {pod} {len(deletes)} times, not once")
@@ -121,18 +137,22 @@ def _calls(scene: Scene, pod: str) -> Iterator[Call]:
     assert scene.world.audit_log is not None
     with scene.world.audit_log.open() as lines:
         for line in lines:
-            # Most lines are of others: decoding only these is a hundred times quicker.
+            # Most lines are about other pods: decoding only these lines is a hundred times quicker.
             if f'"{pod}"' in line and f'"{scene.namespace}"' in line:
                 yield from _call_of(json.loads(line), scene, pod)
 
 
 def _call_of(entry: Any, scene: Scene, pod: str) -> Iterator[Call]:
     target, at = entry["objectRef"], timestamp.parse(entry["requestReceivedTimestamp"])
-    # What was only received, as the log also says of the operator's requests, may never have been done.
+    # Entries of stage RequestReceived, also written for the operator, may never have been executed.
     code = entry.get("responseStatus", {}).get("code")
     is_done = code is not None and code < HTTPStatus.MULTIPLE_CHOICES
-    is_it = (target["resource"], target.get("namespace"), target.get("name")) == ("pods", scene.namespace, pod)
-    # An earlier telling had a pod of the same name.
+    is_it = (target["resource"], target.get("namespace"), target.get("name")) == (
+        "pods",
+        scene.namespace,
+        pod,
+    )
+    # An earlier run had a pod of the same name.
     if is_it and is_done and at is not None and at > scene.began_at:
         who = entry.get("impersonatedUser", entry["user"])["username"]
         yield Call(at, entry["verb"], who, target.get("subresource", ""))

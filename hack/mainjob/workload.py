@@ -1,4 +1,7 @@
-"""The workloads of the story: the tree's own training example, as it is or as a single pod that behaves otherwise."""
+"""The demo's workloads.
+
+The training example as it is, or as a single pod that behaves differently.
+"""
 
 import contextlib
 import json
@@ -15,7 +18,7 @@ READY_SECONDS = 90.0
 
 
 def start_job(scene: Scene) -> str:
-    """Apply the example as it is; return the name of its running pod."""
+    """Apply the example unchanged; return the name of its running pod."""
     if scene.world.nodes is Nodes.LOCAL:
         _apply_locally(scene)
     else:
@@ -23,19 +26,27 @@ def start_job(scene: Scene) -> str:
     return wait_for_pod(scene, "-l", "batch.kubernetes.io/job-name=training")
 
 
-def build_pod(scene: Scene, name: str, *, mode: str = "saves", save_seconds: float = 1, **metadata: Any) -> Any:
-    """Return the example's pod, on its own, with other manners.
+def build_pod(
+    scene: Scene, name: str, *, mode: str = "saves", save_seconds: float = 1, **metadata: Any
+) -> Any:
+    """Return the example's pod as a single pod with other behaviour.
 
-    `metadata` holds finalizers and annotations; `None` takes one of the example's annotations away.
+    `metadata` holds finalizers and annotations; `None` removes one of the example's annotations.
     """
     template = _job(scene)["spec"]["template"]
-    said = {**template["metadata"]["annotations"], **_place(scene.world), **metadata.pop("annotations", {})}
+    said = {
+        **template["metadata"]["annotations"],
+        **_place(scene.world),
+        **metadata.pop("annotations", {}),
+    }
     annotations = {key: value for key, value in said.items() if value is not None}
     labels = {**template["metadata"]["labels"], "app.kubernetes.io/name": name}
     container = template["spec"]["containers"][0]
     manners = {"MODE": mode, "SAVE_SECONDS": str(save_seconds)}
     container["env"] = [
-        {"name": entry["name"], "value": manners[entry["name"]]} if entry["name"] in manners else entry
+        {"name": entry["name"], "value": manners[entry["name"]]}
+        if entry["name"] in manners
+        else entry
         for entry in container["env"]
     ]
     metadata = {"name": name, "labels": labels, "annotations": annotations, **metadata}
@@ -43,21 +54,28 @@ def build_pod(scene: Scene, name: str, *, mode: str = "saves", save_seconds: flo
 
 
 def start_pods(scene: Scene, *pods: Any) -> None:
-    """Create pods with their program, and wait until all of them run."""
+    """Create pods and their program, and wait until all pods run."""
     program = next(item for item in _rendered(scene) if item["kind"] == "ConfigMap")
-    items = [{**item, "metadata": {**item["metadata"], "namespace": scene.namespace}} for item in (program, *pods)]
+    items = [
+        {**item, "metadata": {**item["metadata"], "namespace": scene.namespace}}
+        for item in (program, *pods)
+    ]
     scene.quiet.apply(*items)
     for pod in pods:
         wait_for_pod(scene, "-l", f"app.kubernetes.io/name={pod['metadata']['name']}")
 
 
 def wait_for_pod(scene: Scene, *selection: str, but: str = "") -> str:
-    """Return the name of the selected pod, other than `but`, whose program trains."""
+    """Return the name of the selected pod, other than `but`, whose program is training."""
 
     def training() -> str | None:
         for pod in scene.quiet.get("pods", "-n", scene.namespace, *selection)["items"]:
             name = str(pod["metadata"]["name"])
-            if name != but and pod["status"].get("phase") == "Running" and "training from step" in log_of(scene, name):
+            if (
+                name != but
+                and pod["status"].get("phase") == "Running"
+                and "training from step" in log_of(scene, name)
+            ):
                 return name
         return None
 
@@ -83,7 +101,7 @@ def show_log(scene: Scene, pod: str) -> str:
 
 @contextlib.contextmanager
 def following(scene: Scene, pod: str) -> Iterator[Background]:
-    """Follow a workload's log while the block runs: the log of a pod goes with the pod."""
+    """Follow a workload's log during the block: a pod's log is removed with the pod."""
     if scene.world.nodes is not Nodes.LOCAL:
         with scene.watching("logs", pod, "-n", scene.namespace, "-f") as background:
             yield background
@@ -92,7 +110,7 @@ def following(scene: Scene, pod: str) -> Iterator[Background]:
 
 
 def _rendered(scene: Scene) -> list[Any]:
-    """Return the example's objects as `kubectl apply -k` would apply them."""
+    """Return the example's objects, as `kubectl apply -k` would apply them."""
     rendered = scene.quiet.read("kustomize", EXAMPLES)
     items = scene.quiet.read(
         "create", "-n", scene.namespace, "--dry-run=client", "-o", "json", "-f", "-", stdin=rendered
@@ -101,7 +119,7 @@ def _rendered(scene: Scene) -> list[Any]:
 
 
 def _objects(text: str) -> list[Any]:
-    """Return the objects of JSON documents one after the other, as kubectl writes several."""
+    """Return the objects of concatenated JSON documents, as kubectl writes them."""
     decoder, position = json.JSONDecoder(), 0
     objects: list[Any] = []
     while position < len(text):
@@ -122,11 +140,12 @@ def _apply_locally(scene: Scene) -> None:
             item["spec"]["template"]["metadata"]["annotations"] |= _place(scene.world)
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     scene.narrator.say(
-        f"Its pods are annotated {procs_pod.ANNOTATION}, so that local processes stand for its containers."
+        f"Its pods have the annotation {procs_pod.ANNOTATION}: local processes replace their "
+        "containers."
     )
     scene.run("apply", "-n", scene.namespace, "-f", "-", stdin=text)
 
 
 def _place(world: World) -> Mapping[str, str]:
-    """Return the annotations that a pod needs to be run here."""
+    """Return the annotations that a pod needs to run here."""
     return {procs_pod.ANNOTATION: "true"} if world.nodes is Nodes.LOCAL else {}

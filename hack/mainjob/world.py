@@ -1,4 +1,4 @@
-"""Where the story happens: a cluster, Reprieve installed in it as a user would, its two programs beside it."""
+"""The demo's cluster: Reprieve is installed as a user would, with its two programs beside it."""
 
 import contextlib
 import json
@@ -15,9 +15,9 @@ from realcluster.programs import OPERATOR, WEBHOOKS, Place, Programs
 from realcluster.progress import Progress
 
 KWOK_NODES = 2
-"""Where there is no real node: a pod that says nothing of nodes must not land on a simulated one beside it."""
+"""Annotation for clusters without a real node: without it, a pod could land on a simulated node."""
 MINE = {"app.kubernetes.io/part-of": "reprieve-demo"}
-"""Marks what the story makes in the cluster, so that it can be told again."""
+"""Labels what the demo creates in the cluster, so that a later run can remove it."""
 SELECTOR = ",".join(f"{key}={value}" for key, value in MINE.items())
 CLEAN_SECONDS = 90.0
 EFFECTIVE_SECONDS = 30.0
@@ -28,7 +28,7 @@ PROBE = {
     "metadata": {"name": "probe", "labels": {"reprieve.dev/preemption-class": "not-a-class"}},
     "spec": {"containers": [{"name": "main", "image": "none"}]},
 }
-"""Refused by the webhooks and by nobody else."""
+"""A pod that only the webhooks refuse."""
 
 
 class UnreachableError(ClusterError):
@@ -40,7 +40,7 @@ class Nodes(Enum):
 
     REAL = "a real node: kubelet, containerd, runc"
     LOCAL = "simulated nodes, whose pods' workloads are local processes"
-    FOREIGN = "whatever runs pods in this cluster"
+    FOREIGN = "the nodes of this cluster"
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,14 @@ class World:
     audit_log: Path | None = None
 
     def make_namespace(self, name: str) -> None:
-        """Make a namespace of the story, anew."""
+        """Create a namespace of the demo; remove an existing one first."""
         self.remove_namespaces(name)
-        self.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": MINE}})
+        self.kubectl.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": MINE}}
+        )
 
     def remove_namespaces(self, *names: str) -> None:
-        """Remove namespaces of the story, with what an interrupted run left in them; without names, all."""
+        """Remove these namespaces of the demo, or all of them, with everything in them."""
         for item in self.kubectl.get("namespaces", "-l", SELECTOR)["items"]:
             name = item["metadata"]["name"]
             if not names or name in names:
@@ -69,21 +71,25 @@ class World:
         _wait_until(lambda: not self._present(names), CLEAN_SECONDS, late)
 
     def log_of_local_pod(self, namespace: str, name: str) -> Path:
-        """Return the file with what a local process wrote that stands for a pod's container."""
+        """Return the log file of the local process that replaces a pod's container."""
         return self.home / "logs" / f"pod-{namespace}-{name}.log"
 
     def is_guarded(self) -> bool:
-        """Say whether the API server asks the webhooks now."""
-        done = self.kubectl.run("create", "-n", "default", "--dry-run=server", "-f", "-", stdin=json.dumps(PROBE))
+        """Return whether the API server calls the webhooks now."""
+        done = self.kubectl.run(
+            "create", "-n", "default", "--dry-run=server", "-f", "-", stdin=json.dumps(PROBE)
+        )
         return done.status != 0 and "denied the request" in done.stderr
 
     def start(self, name: str, tick: Callable[[], None] = lambda: None) -> None:
-        """Start one of Reprieve's programs; return when it does its work."""
+        """Start one of Reprieve's programs; return when it is ready."""
         self.programs.start(name)
         self.programs.wait_until_ready(name, tick)
         log = self.programs.log(name)
         if name == WEBHOOKS:
-            late: ClusterError = UnreachableError(f"the API server does not reach the webhooks, see {log}")
+            late: ClusterError = UnreachableError(
+                f"the API server does not reach the webhooks, see {log}"
+            )
             _wait_until(self.is_guarded, EFFECTIVE_SECONDS, late)
         else:
             late = ClusterError(f"the operator does not get the lease, see {log}")
@@ -91,7 +97,7 @@ class World:
 
     @contextlib.contextmanager
     def without(self, name: str) -> Iterator[None]:
-        """Stop one of Reprieve's programs for as long as the block runs."""
+        """Stop one of Reprieve's programs while the block runs."""
         self.programs.stop(name)
         try:
             yield
@@ -106,20 +112,34 @@ class World:
         return any(not names or item["metadata"]["name"] in names for item in items)
 
     def _release_pods(self, namespace: str) -> None:
-        """End the pods of a namespace that goes soon, whatever holds them."""
+        """End the pods of a namespace that is about to be deleted, despite their finalizers."""
         for pod in self.kubectl.get("pods", "-n", namespace)["items"]:
             if pod["metadata"].get("finalizers"):
                 freed = '{"metadata":{"finalizers":null}}'
-                self.kubectl.run("patch", "pod", pod["metadata"]["name"], "-n", namespace, "--type=merge", "-p", freed)
-        self.kubectl.run("delete", "pods", "--all", "-n", namespace, "--grace-period=1", "--wait=false")
+                self.kubectl.run(
+                    "patch",
+                    "pod",
+                    pod["metadata"]["name"],
+                    "-n",
+                    namespace,
+                    "--type=merge",
+                    "-p",
+                    freed,
+                )
+        self.kubectl.run(
+            "delete", "pods", "--all", "-n", namespace, "--grace-period=1", "--wait=false"
+        )
 
 
 def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> World:
-    """Return the world in the cluster `name`, made or reused, with nothing of an earlier story in it."""
+    """Return the demo's cluster `name`, made or reused, without traces of an earlier run."""
     obstacle = node.can_run() if prefer_real else "not wanted"
     nodes = Nodes.LOCAL if obstacle else Nodes.REAL
     if obstacle and prefer_real:
-        progress.say(f"no real node can run here ({obstacle}): workloads are local processes beside simulated nodes")
+        progress.say(
+            f"no real node can run here ({obstacle}): workloads are local processes beside "
+            "simulated nodes"
+        )
     asked: dict[str, object] = {
         "kwok_nodes": KWOK_NODES if obstacle else 0,
         "real_nodes": 0 if obstacle else 1,
@@ -128,20 +148,23 @@ def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> Worl
     cluster = lifecycle.up(name, asked, None, progress)
     kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
     here = places(cluster.port("webhooks"), cluster.port("operator"), nodes)
-    world = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), nodes, cluster.audit_log)
+    world = World(
+        cluster.home, kubectl, Programs(cluster.home, kubectl, here), nodes, cluster.audit_log
+    )
     install_reprieve(world, cluster.port("webhooks"), progress)
     return world
 
 
 def install_reprieve(world: World, webhooks_port: int, progress: Progress) -> None:
-    """Remove what an earlier story left, apply the manifests, and start both programs as they are in the tree now."""
+    """Remove what an earlier run left, apply the manifests, and start both programs."""
     with progress.task("removing what an earlier run left"):
         for name in (WEBHOOKS, OPERATOR):
             world.programs.stop(name)
         world.remove_namespaces()
         world.kubectl.read("delete", "priorityclasses", "-l", SELECTOR)
     with progress.task(
-        f"installing Reprieve: kubectl apply -k manifests/overlays/{install.DEMO.name}, at its own port"
+        f"installing Reprieve: kubectl apply -k manifests/overlays/{install.DEMO.name}, at its own "
+        "port"
     ):
         install.install(world.kubectl, install.DEMO, webhooks_port)
     for name in (WEBHOOKS, OPERATOR):
@@ -150,15 +173,31 @@ def install_reprieve(world: World, webhooks_port: int, progress: Progress) -> No
 
 
 def places(webhooks_port: int, operator_port: int, nodes: Nodes) -> dict[str, Place]:
-    """Return where the programs listen, and the operator's intervals in seconds where the defaults are minutes."""
+    """Return where the programs listen; the operator's intervals are seconds instead of minutes."""
     here = ("--listen-address", "127.0.0.1", "--log-format", "text", "--listen-port")
     webhooks = [*here, webhooks_port, "--serving-ips", "127.0.0.1", "--drain-seconds", 0.5]
-    lease = ["--lease-duration-seconds", 4, "--renew-deadline-seconds", 3, "--retry-period-seconds", 0.5]
-    looks = ["--poll-interval-seconds", 0.5, "--resync-interval-seconds", 5, "--sweep-interval-seconds", 15]
+    lease = [
+        "--lease-duration-seconds",
+        4,
+        "--renew-deadline-seconds",
+        3,
+        "--retry-period-seconds",
+        0.5,
+    ]
+    looks = [
+        "--poll-interval-seconds",
+        0.5,
+        "--resync-interval-seconds",
+        5,
+        "--sweep-interval-seconds",
+        15,
+    ]
     loopback = ["--allow-loopback-pod-ips", str(nodes is Nodes.LOCAL).lower()]
     return {
         WEBHOOKS: Place(webhooks, f"https://127.0.0.1:{webhooks_port}"),
-        OPERATOR: Place([*here, operator_port, *lease, *looks, *loopback], f"http://127.0.0.1:{operator_port}"),
+        OPERATOR: Place(
+            [*here, operator_port, *lease, *looks, *loopback], f"http://127.0.0.1:{operator_port}"
+        ),
     }
 
 

@@ -1,4 +1,5 @@
 """A real Kubernetes control plane on this machine, with simulated (kwok) and real nodes.
 
-The package behind `hack/cluster`. Standard library only: it runs before any virtual environment exists.
+The package behind `hack/cluster`. It uses the standard library only, because it runs before any
+virtual environment exists.
 """

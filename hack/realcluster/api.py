@@ -1,4 +1,4 @@
-"""The few calls that bringing up a cluster needs: JSON over HTTPS as one of its users, with the standard library."""
+"""The few API calls that `hack/cluster` needs: JSON over HTTPS, with the standard library only."""
 
 from __future__ import annotations
 
@@ -28,9 +28,16 @@ class Refused(Exception):  # noqa: N818 (an answer of the server, not a fault)
 
 
 def call(cluster: Cluster, method: str, path: str, body: Json = None, *, user: str = ADMIN) -> Json:
-    """Return the decoded answer; raises Refused for an answer of the server, OSError when there is none."""
+    """Return the decoded answer.
+
+    Raises:
+        Refused: the server answered with an error.
+        OSError: the server did not answer.
+    """
     request = _request(cluster, method, path, user)
-    request.add_header("Content-Type", "application/merge-patch+json" if method == "PATCH" else "application/json")
+    request.add_header(
+        "Content-Type", "application/merge-patch+json" if method == "PATCH" else "application/json"
+    )
     data = None if body is None else json.dumps(body).encode()
     try:
         with urllib.request.urlopen(request, data, timeout=10, context=_context(cluster)) as answer:  # noqa: S310
@@ -40,7 +47,7 @@ def call(cluster: Cluster, method: str, path: str, body: Json = None, *, user: s
 
 
 def stream(cluster: Cluster, path: str, *, user: str = ADMIN) -> Iterator[bytes]:
-    """Yield the lines of an answer that goes on (a watch), until the server ends it; raises as `call` does."""
+    """Yield the lines of a watch until the server ends it; raises as `call` does."""
     request = _request(cluster, "GET", path, user)
     try:
         with urllib.request.urlopen(request, timeout=600, context=_context(cluster)) as answer:  # noqa: S310
@@ -60,7 +67,7 @@ def create(cluster: Cluster, path: str, body: Json) -> None:
 
 @dataclass(frozen=True)
 class Condition:
-    """Something to wait for, at most so long, and the component to blame if it does not come."""
+    """A condition to wait for, its deadline, and the component whose log explains a failure."""
 
     what: str
     holds: Callable[[], bool]
@@ -68,7 +75,7 @@ class Condition:
     seconds: float = 90.0  # about 4 are usual; a busy machine with two cores has needed 30
 
     def holds_now(self) -> bool:
-        """Say whether it holds; an error answer of the server, or none, means not yet."""
+        """Return whether it holds; an error answer of the server, or no answer, means not yet."""
         try:
             return self.holds()
         except (Refused, OSError, ClusterError):
@@ -76,7 +83,10 @@ class Condition:
 
 
 def wait(cluster: Cluster, condition: Condition, progress: Progress) -> None:
-    """Wait for `condition`; if its component dies or the time is over, raise with the end of that component's log."""
+    """Wait for `condition`.
+
+    If the component stops or time runs out, raise with the end of the component's log.
+    """
     deadline = time.monotonic() + condition.seconds
     processes, component = cluster.processes, condition.component
     log = processes.log(component)
@@ -84,7 +94,9 @@ def wait(cluster: Cluster, condition: Condition, progress: Progress) -> None:
         while not condition.holds_now():
             task.tick()
             if processes.running(component) is None:
-                raise ClusterError(f"{processes.last_lines(component)}\n{component} stopped, see {log}")
+                raise ClusterError(
+                    f"{processes.last_lines(component)}\n{component} stopped, see {log}"
+                )
             if time.monotonic() > deadline:
                 late = f"no {condition.what} within {condition.seconds:.0f} s, see {log}"
                 raise ClusterError(f"{processes.last_lines(component)}\n{late}")
@@ -99,7 +111,7 @@ def _request(cluster: Cluster, method: str, path: str, user: str) -> urllib.requ
 
 def _context(cluster: Cluster) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(cluster.ca_file))
-    # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
+    # Python 3.13 requires extensions that the API server's self-signed certificate does not have.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     return context
 

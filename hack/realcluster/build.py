@@ -1,6 +1,7 @@
-"""Build pinned programs once: cached by version and by everything that decides their content, safe to interrupt.
+"""Build pinned programs once: cached by version and by all inputs, safe to interrupt.
 
-A build writes to a temporary name and renames, under a lock: a half binary is never seen, nothing is built twice.
+A build writes to a temporary name and renames it, under a lock. No partial binary is visible, and
+nothing is built twice.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ LAST_LINES = 30  # of a failed compiler run, shown to the user
 
 
 def ensure(names: Sequence[str], progress: Progress) -> dict[str, Path]:
-    """Return the path of each program in `names` (rows of `pins.BINARIES`), after building what is not cached."""
+    """Return the path of each program in `names` (rows of `pins.BINARIES`).
+
+    Build the missing ones.
+    """
     wanted = {name: path_of(name) for name in names}
     if any(not path.exists() for path in wanted.values()):
         with _lock(progress):
@@ -36,13 +40,13 @@ def ensure(names: Sequence[str], progress: Progress) -> dict[str, Path]:
 
 
 def path_of(name: str) -> Path:
-    """Return where the program is, or would be, cached."""
+    """Return the program's path in the cache, whether it exists or not."""
     binary = BINARIES[name]
     return paths.cache_home() / "bin" / f"{name}-{pins.version(binary)}-{key(binary)}" / name
 
 
 def key(binary: Binary) -> str:
-    """Return a short hash of all that decides the content of the program, apart from the compiler."""
+    """Return a short hash of everything that determines the program, except the compiler."""
     digest = hashlib.sha256()
     for file in (*pins.pin_files(binary.pin), *pins.own_sources(binary)):
         digest.update(file.read_bytes())
@@ -51,14 +55,19 @@ def key(binary: Binary) -> str:
 
 
 def bin_directory() -> Path:
-    """Return the directory of links to put on PATH: one for each state of the pins, so that branches do not collide."""
+    """Return the directory of links to put on PATH.
+
+    Each state of the pins has its own directory, so that branches do not collide.
+    """
     keys = "".join(str(path_of(name)) for name in BINARIES)
     return paths.cache_home() / f"path-{hashlib.sha256(keys.encode()).hexdigest()[:10]}"
 
 
 def link_cached() -> Path:
-    """Return `bin_directory` with a link to every program that is cached."""
-    _link_into(bin_directory(), {name: path for name in BINARIES if (path := path_of(name)).exists()})
+    """Return `bin_directory`, with a link to every cached program."""
+    _link_into(
+        bin_directory(), {name: path for name in BINARIES if (path := path_of(name)).exists()}
+    )
     return bin_directory()
 
 
@@ -80,7 +89,7 @@ def _link_into(directory: Path, programs: dict[str, Path]) -> None:
 
 @contextmanager
 def _lock(progress: Progress) -> Iterator[None]:
-    """Hold the build lock: two builds at once would compile the same packages twice, slower than in turn."""
+    """Hold the build lock: two builds at once would compile the same packages twice."""
     directory = paths.cache_home() / "bin"
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("w") as file:
@@ -104,11 +113,14 @@ def _wait_for_lock(descriptor: int, tick: Callable[[], None]) -> None:
 def _build_all(names: list[str], progress: Progress) -> None:
     if not names:
         return
-    least = max(pins.go_directive(pins.pin_files(BINARIES[name].pin)[0].read_text()) for name in names)
+    least = max(
+        pins.go_directive(pins.pin_files(BINARIES[name].pin)[0].read_text()) for name in names
+    )
     go = toolchain.find_go(least, progress)
     minutes = max(1, round(sum(BINARIES[name].seconds for name in names) / 60))
     progress.say(
-        f"building {', '.join(names)} from source: about {minutes} min on two cores the first time, then cached in "
+        f"building {', '.join(names)} from source: about {minutes} min on two cores the first "
+        "time, then cached in "
         f"{paths.cache_home() / 'bin'}"
     )
     for number, name in enumerate(names, 1):
@@ -131,39 +143,57 @@ def _build(go: Path, name: str, title: str, progress: Progress) -> None:
         finally:
             compiler.stop()
         if compiler.status:
-            raise ClusterError(f"{compiler.last_lines()}\nbuilding {name} failed; run the same command again to resume")
+            raise ClusterError(
+                f"{compiler.last_lines()}\nbuilding {name} failed; run the same command again to "
+                "resume"
+            )
         part.replace(target)
 
 
 def _environment(binary: Binary) -> dict[str, str]:
-    """Return the environment of a build: the user's own (proxies, caches), without what would change the result."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("GOFLAGS", "GOOS", "GOARCH")}
-    return kept | {"GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": str(int(binary.cgo))}
+    """Return the environment of a build: the user's own, without what would change the result."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("GOFLAGS", "GOOS", "GOARCH")
+    }
+    return kept | {
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "",
+        "GOWORK": "off",
+        "CGO_ENABLED": str(int(binary.cgo)),
+    }
 
 
 class Compiler:
-    """One `go build -v`, read as it goes: its lines are the names of the packages it compiles, or errors."""
+    """One `go build -v`. Its output names the packages that it compiles, and errors."""
 
     def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self._packages = 0
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, cwd=cwd, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+        self._process = subprocess.Popen(
+            command, cwd=cwd, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     @property
     def doing(self) -> str:
-        """The package or module it was last at."""
-        return f"{self._packages} packages, {self._lines[-1]}" if self._lines else "reading the module graph"
+        """The package or module that was last named."""
+        return (
+            f"{self._packages} packages, {self._lines[-1]}"
+            if self._lines
+            else "reading the module graph"
+        )
 
     @property
     def status(self) -> int:
-        """Its exit status, once it has one."""
+        """The exit status, or None while it runs."""
         return self._process.wait()
 
     def running(self) -> bool:
-        """Say whether it still runs, after a moment."""
+        """Wait a moment, and return whether it still runs."""
         try:
             self._process.wait(0.1)
         except subprocess.TimeoutExpired:
@@ -171,14 +201,17 @@ class Compiler:
         return False
 
     def stop(self) -> None:
-        """End it if it still runs (Ctrl-C): what it has compiled stays in Go's own cache, so the next run resumes."""
+        """End it if it still runs (Ctrl-C).
+
+        Go's cache keeps what it compiled, so the next run resumes.
+        """
         if self._process.poll() is None:
             self._process.terminate()
         self._process.wait()
         self._reader.join(2)
 
     def last_lines(self) -> str:
-        """Return the end of what it wrote."""
+        """Return the end of the output."""
         return "\n".join(self._lines)
 
     def _read(self) -> None:

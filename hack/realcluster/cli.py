@@ -1,4 +1,4 @@
-"""The command line of `hack/cluster`. Standard output carries what a script would read, standard error the rest."""
+"""The command line of `hack/cluster`. Results go to standard output, messages to standard error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from .errors import ClusterError
 from .progress import Progress
 
 _USABLE = "usable"
-DESCRIPTION = "A real Kubernetes control plane on this machine, with simulated or real nodes, from pinned sources."
+DESCRIPTION = (
+    "A real Kubernetes control plane on this machine, with simulated or real nodes, from pinned "
+    "sources."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,15 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress.say(f"hack/cluster: {error}" if "\n" not in str(error) else str(error))
         return 1
     except BrokenPipeError:
-        # The reader (`| head`) has had enough. Without this, Python complains once more when it flushes at its end.
+        # The reader (`| head`) closed the pipe. Without this, Python reports it again when it
+        # flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        # A home that cannot be written to, a full disk: the error names the file.
+        # For example, a home that is not writable or a full disk: the error names the file.
         progress.say(f"hack/cluster: {error}")
         return 1
     except KeyboardInterrupt:
-        progress.say("interrupted; run the same command again to go on")
+        progress.say("interrupted; run the same command again to continue")
         return 130
 
 
@@ -59,7 +63,10 @@ def _status(options: argparse.Namespace, _: Progress) -> int:
     if cluster.settings.provider == "kind":
         print(kind.status(cluster))
         return 0
-    print(f"cluster {cluster.name}: {cluster.api_server}, pods in {cluster.pod_cidr}, files in {cluster.home}")
+    print(
+        f"cluster {cluster.name}: {cluster.api_server}, pods in {cluster.pod_cidr}, files in "
+        f"{cluster.home}"
+    )
     names = sorted({*lifecycle.COMPONENTS, *cluster.processes.names()})
     stopped = [name for name in names if not _print_component(cluster, name)]
     if not lifecycle.answers(cluster):
@@ -77,7 +84,9 @@ def _status(options: argparse.Namespace, _: Progress) -> int:
 def _print_component(cluster: state.Cluster, name: str) -> bool:
     """Print one line about a component; return whether it runs."""
     alive = cluster.processes.running(name)
-    what = f"pid {alive.pid:<8} {processes.memory_mib(alive.pid):>5} MiB" if alive else "not running"
+    what = (
+        f"pid {alive.pid:<8} {processes.memory_mib(alive.pid):>5} MiB" if alive else "not running"
+    )
     print(f"  {name:<26} {what}")
     return alive is not None
 
@@ -85,14 +94,18 @@ def _print_component(cluster: state.Cluster, name: str) -> bool:
 def _kubeconfig(options: argparse.Namespace, _: Progress) -> int:
     cluster = state.get(options.name)
     if not cluster.kubeconfig.exists():
-        raise ClusterError(f"cluster {cluster.name} is not up yet: `hack/cluster up --name {cluster.name}`")
+        raise ClusterError(
+            f"cluster {cluster.name} is not up yet: `hack/cluster up --name {cluster.name}`"
+        )
     print(cluster.kubeconfig)
     return 0
 
 
 def _logs(options: argparse.Namespace, _: Progress) -> int:
     files = [str(file) for file in lifecycle.log_files(state.get(options.name), options.component)]
-    os.execvp("tail", ["tail", "-n", str(options.tail), *(["-F"] if options.follow else []), *files])  # noqa: S606 (no shell is wanted)
+    os.execvp(  # noqa: S606 (no shell is wanted)
+        "tail", ["tail", "-n", str(options.tail), *(["-F"] if options.follow else []), *files]
+    )
 
 
 def _start(options: argparse.Namespace, progress: Progress) -> int:
@@ -113,13 +126,16 @@ def _build(options: argparse.Namespace, progress: Progress) -> int:
 
 
 def _usable(progress: Progress) -> tuple[str, ...]:
-    """Return the programs of all that this machine can run: the control plane, and real nodes if it can carry one."""
+    """Return the programs that this machine can run.
+
+    The control plane, and a real node's if possible.
+    """
     from . import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 
     obstacle = node.can_run()
     if obstacle is None:
         return pins.GROUPS["control-plane"] + pins.GROUPS["node"]
-    progress.say(f"no real node here: {obstacle}; simulated ones serve")
+    progress.say(f"no real node can run here: {obstacle}; building for simulated nodes")
     return pins.GROUPS["control-plane"]
 
 
@@ -136,23 +152,37 @@ def _load_image(options: argparse.Namespace, _: Progress) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("hack/cluster", description=DESCRIPTION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _up_options(_command(commands, "up", _up, "make the cluster, or complete what is missing of it"))
+    _up_options(_command(commands, "up", _up, "create the cluster, or what is missing of it"))
     down = _command(commands, "down", _down, "end the cluster's processes and remove its files")
     down.add_argument("--keep-logs", action="store_true", help="leave the logs and the audit log")
-    _command(commands, "status", _status, "show what runs; status 0 if all of it does")
-    _command(commands, "kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig")
+    _command(commands, "status", _status, "show what runs; status 0 if everything runs")
+    _command(
+        commands, "kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig"
+    )
     _log_options(_command(commands, "logs", _logs, "show the components' logs"))
     parts = ", ".join(lifecycle.COMPONENTS)
-    _command(commands, "start", _start, "start one component again").add_argument("component", help=parts)
+    _command(commands, "start", _start, "start one component again").add_argument(
+        "component", help=parts
+    )
     stop = _command(commands, "stop", _stop, "stop one component and leave the rest running")
     stop.add_argument("component", help=parts)
-    stop.add_argument("--kill", action="store_true", help="with SIGKILL, as a crash would")
+    stop.add_argument("--kill", action="store_true", help="with SIGKILL, like a crash")
     what = _command(commands, "build", _build, "build programs into the cache; prints their paths")
     what.add_argument(
-        "--what", choices=[_USABLE, *pins.GROUPS], default=_USABLE, help="default: %(default)s: all that runs here"
+        "--what",
+        choices=[_USABLE, *pins.GROUPS],
+        default=_USABLE,
+        help="default: %(default)s: all that can run on this machine",
     )
-    _command(commands, "bin", _bin, "print the directory with the built programs, kubectl among them, to put on PATH")
-    load = _command(commands, "load-image", _load_image, "kind only, untried: copy a Docker image to the nodes")
+    _command(
+        commands,
+        "bin",
+        _bin,
+        "print the directory with the built programs, kubectl among them, to put on PATH",
+    )
+    load = _command(
+        commands, "load-image", _load_image, "kind only, untried: copy a Docker image to the nodes"
+    )
     load.add_argument("image")
     return parser
 
@@ -170,21 +200,33 @@ def _command(
 
 
 def _up_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `up`, with None for defaults: an `up` without them agrees with any cluster that is there."""
+    """Add the options of `up`.
+
+    Their defaults are None: an `up` without options fits any cluster.
+    """
     defaults = state.Settings()
     size = kwok.CAPACITY
-    simulated = f"simulated nodes of {size['cpu']} CPUs and {size['memory']} each (default: {defaults.kwok_nodes})"
+    simulated = (
+        f"simulated nodes of {size['cpu']} CPUs and {size['memory']} each "
+        f"(default: {defaults.kwok_nodes})"
+    )
     parser.add_argument("--kwok-nodes", type=_count, metavar="N", help=simulated)
     real = "nodes with kubelet, containerd and runc; they need Linux and root (default: 0)"
     parser.add_argument("--real-nodes", type=_count, metavar="N", help=real)
-    local = 'run pods annotated reprieve.dev/local-process: "true" as local processes, on simulated nodes'
+    local = (
+        'run pods annotated reprieve.dev/local-process: "true" as local processes, '
+        "on simulated nodes"
+    )
     parser.add_argument("--local-processes", action="store_const", const=True, help=local)
     base = "first of 20 ports on 127.0.0.1 (default: the first that are free)"
     parser.add_argument("--port-base", type=int, metavar="P", help=base)
     gates = "for API server, controller-manager and scheduler"
     parser.add_argument("--feature-gates", metavar="A=true,…", help=gates)
     parser.add_argument("--runtime-config", metavar="api/all=true,…", help="for the API server")
-    config = "KubeSchedulerConfiguration, read at each start of the scheduler; its clientConnection is written by `up`"
+    config = (
+        "KubeSchedulerConfiguration, read at each start of the scheduler; "
+        "`up` adds clientConnection"
+    )
     parser.add_argument("--scheduler-config", type=_absolute, metavar="FILE", help=config)
     provider = "kind: from Docker images instead; untried (default: local)"
     parser.add_argument("--provider", choices=["local", "kind"], help=provider)
@@ -192,9 +234,13 @@ def _up_options(parser: argparse.ArgumentParser) -> None:
 
 def _log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("component", nargs="?", help="default: all")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as they grow")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow the logs as they grow")
     parser.add_argument(
-        "--tail", type=_count, default=40, metavar="N", help="last lines of each (default: %(default)s)"
+        "--tail",
+        type=_count,
+        default=40,
+        metavar="N",
+        help="last lines of each (default: %(default)s)",
     )
 
 

@@ -1,4 +1,4 @@
-"""etcd, API server, controller-manager and scheduler on loopback: their files, their arguments, their readiness."""
+"""etcd, API server, controller-manager and scheduler on loopback: files, arguments, readiness."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from .programs import NAMESPACE, OPERATOR
 from .progress import Progress
 from .state import ADMIN, Cluster, write_private
 
-# In the order in which they start; `down` ends them in the opposite one.
+# In starting order; `down` ends them in reverse.
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"  # the usual name
 
-# Who changed which workload, and through which subresource: tests ask who deleted a victim, and when, and whether a
-# controller was refused anything. Of Reprieve's own operator they also ask what it wrote, and under which precondition.
+# Who changed which workload, and through which subresource. Tests ask which user deleted a victim
+# and when, whether a controller was refused, and what Reprieve's operator wrote with which
+# precondition.
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -28,7 +29,8 @@ AUDIT_POLICY = {
             "users": [f"system:serviceaccount:{NAMESPACE}:{OPERATOR}"],
             "verbs": ["create", "update", "patch", "delete"],
             "resources": [{"group": "", "resources": ["pods", "pods/*"]}],
-            # Also what was received and never answered, because the API server was killed over it.
+            # Also requests without an answer, because the API server was killed while it handled
+            # them.
             "omitStages": [],
         },
         {
@@ -36,7 +38,16 @@ AUDIT_POLICY = {
             "omitStages": ["RequestReceived"],
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
             "resources": [
-                {"group": "", "resources": ["pods", "pods/*", "namespaces", "namespaces/*", "replicationcontrollers"]},
+                {
+                    "group": "",
+                    "resources": [
+                        "pods",
+                        "pods/*",
+                        "namespaces",
+                        "namespaces/*",
+                        "replicationcontrollers",
+                    ],
+                },
                 {"group": "apps"},
                 {"group": "batch"},
                 {"group": "scheduling.k8s.io"},
@@ -48,7 +59,7 @@ AUDIT_POLICY = {
 
 
 def write_files(cluster: Cluster) -> None:
-    """Write what the components read: tokens, the key for service account tokens, the audit policy."""
+    """Write the components' files: tokens, the key for service account tokens, the audit policy."""
     cluster.write_tokens()
     if not _key_file(cluster).exists():
         write_private(_key_file(cluster), keys.new_ec_private_key())
@@ -61,20 +72,26 @@ def write_files(cluster: Cluster) -> None:
 
 
 def start(cluster: Cluster, programs: dict[str, Path], progress: Progress) -> None:
-    """Start what does not run yet; return when the API server answers and pods can be created."""
+    """Start what is not running; return when the API server answers and pods can be created."""
     for name in ("etcd", "kube-apiserver"):
         start_component(cluster, name, programs[name])
-    api.wait(cluster, api.Condition("API server", lambda: is_ready(cluster), "kube-apiserver"), progress)
+    api.wait(
+        cluster, api.Condition("API server", lambda: is_ready(cluster), "kube-apiserver"), progress
+    )
     for name in ("kube-controller-manager", "kube-scheduler"):
         start_component(cluster, name, programs[name])
     cluster.write_kubeconfig(ADMIN)
     account = "/api/v1/namespaces/default/serviceaccounts/default"  # without it, no pod is admitted
-    given = api.Condition("service account", lambda: bool(api.call(cluster, "GET", account)), "kube-controller-manager")
+    given = api.Condition(
+        "service account",
+        lambda: bool(api.call(cluster, "GET", account)),
+        "kube-controller-manager",
+    )
     api.wait(cluster, given, progress)
 
 
 def is_ready(cluster: Cluster) -> bool:
-    """Say whether the API server calls itself ready; raises as `api.call` does."""
+    """Return whether the API server reports ready; raises as `api.call` does."""
     return bool(api.call(cluster, "GET", "/readyz") == "ok")
 
 
@@ -93,7 +110,8 @@ def _etcd(cluster: Cluster) -> list[str]:
         f"--listen-peer-urls={peers}",
         f"--initial-advertise-peer-urls={peers}",
         f"--initial-cluster={cluster.name}={peers}",
-        "--unsafe-no-fsync",  # a lost machine loses this cluster; a slow disk must not slow every write
+        # A crash of the machine loses this cluster, but a slow disk does not slow every write.
+        "--unsafe-no-fsync",
         "--log-level=warn",
     ]
 
@@ -103,7 +121,8 @@ def _api_server(cluster: Cluster) -> list[str]:
         f"--etcd-servers=http://127.0.0.1:{cluster.port('etcd')}",
         "--bind-address=127.0.0.1",
         f"--secure-port={cluster.port('kube-apiserver')}",
-        # Loopback is no valid endpoint of the Service "kubernetes", and nothing here uses Services' addresses.
+        # Loopback is no valid endpoint of the Service "kubernetes", and nothing here uses Service
+        # addresses.
         "--advertise-address=127.0.0.1",
         "--endpoint-reconciler-type=none",
         f"--cert-dir={cluster.home / 'pki'}",
@@ -123,19 +142,29 @@ def _api_server(cluster: Cluster) -> list[str]:
         "--audit-log-maxsize=100",
         "--audit-log-maxbackup=9",  # ten thousand victims fill two
         *_feature_gates(cluster),
-        *([f"--runtime-config={cluster.settings.runtime_config}"] if cluster.settings.runtime_config else []),
+        *(
+            [f"--runtime-config={cluster.settings.runtime_config}"]
+            if cluster.settings.runtime_config
+            else []
+        ),
     ]
 
 
 def _controller_manager(cluster: Cluster) -> list[str]:
     return [
         *_client("kube-controller-manager", cluster),
-        "--use-service-account-credentials=true",  # each controller asks under its own name, as in a real cluster
+        # Each controller has its own user, as in a real cluster.
+        "--use-service-account-credentials=true",
         f"--service-account-private-key-file={_key_file(cluster)}",
-        f"--root-ca-file={cluster.ca_file}",  # becomes the ConfigMap kube-root-ca.crt, which pods' token volumes mount
+        # Becomes the ConfigMap kube-root-ca.crt, which pods' token volumes mount.
+        f"--root-ca-file={cluster.ca_file}",
         "--kube-api-qps=200",
         "--kube-api-burst=400",
-        *([f"--node-monitor-grace-period={SLOW_GRACE_SECONDS}s"] if cluster.settings.kwok_nodes > MANY_NODES else []),
+        *(
+            [f"--node-monitor-grace-period={SLOW_GRACE_SECONDS}s"]
+            if cluster.settings.kwok_nodes > MANY_NODES
+            else []
+        ),
     ]
 
 
@@ -148,7 +177,7 @@ def _scheduler(cluster: Cluster) -> list[str]:
 
 
 def _client(component: str, cluster: Cluster) -> list[str]:
-    """Return what controller-manager and scheduler have in common."""
+    """Return the arguments that controller-manager and scheduler share."""
     kubeconfig = cluster.write_kubeconfig(f"system:{component}")
     return [
         f"--kubeconfig={kubeconfig}",
@@ -157,17 +186,21 @@ def _client(component: str, cluster: Cluster) -> list[str]:
         "--bind-address=127.0.0.1",
         f"--secure-port={cluster.port(component)}",
         f"--cert-dir={cluster.home / 'pki' / component}",
-        "--leader-elect=false",  # there is one of each: waiting for a lease would only slow a restart
+        "--leader-elect=false",  # one of each: a lease would only delay a restart
         *_feature_gates(cluster),
     ]
 
 
 def _feature_gates(cluster: Cluster) -> list[str]:
-    return [f"--feature-gates={cluster.settings.feature_gates}"] if cluster.settings.feature_gates else []
+    return (
+        [f"--feature-gates={cluster.settings.feature_gates}"]
+        if cluster.settings.feature_gates
+        else []
+    )
 
 
 def kubelet_client(cluster: Cluster) -> tuple[Path, Path]:
-    """Return the certificate, with its key, that the API server shows to the kubelets of real nodes."""
+    """Return the certificate and key that the API server presents to the kubelets of real nodes."""
     return cluster.home / "pki" / "kubelet-client.crt", cluster.home / "pki" / "kubelet-client.key"
 
 

@@ -1,8 +1,9 @@
-"""Container images made on the spot, as OCI layout tarballs: no registry, no Docker, no network.
+"""Container images, made locally as OCI layout tarballs: no registry, no Docker, no network.
 
-The workload image holds the Python interpreter that runs this module, with its standard library and a few shell tools
-of the machine. The programs of workloads come from ConfigMaps, and the agent is in it too, so this one image serves all. `localhost/…:1` and
-`imagePullPolicy: Never` on the pods: the kubelet would try to pull a tag named `latest`.
+The workload image holds the Python interpreter that runs this module, its standard library, a few
+of the machine's shell tools, and the agent. The programs of workloads come from ConfigMaps, so this
+one image serves all. Its tag is `localhost/…:1`, because the kubelet would try to pull a tag
+named `latest`; pods say `imagePullPolicy: Never`.
 """
 
 from __future__ import annotations
@@ -28,18 +29,27 @@ from .node_config import PAUSE_IMAGE
 from .progress import Progress
 
 AGENT = Path(__file__).resolve().parents[2] / "agent" / "reprieve_agent"
-AGENT_PROGRAM = "#!/usr/bin/python3 -I\nimport sys\nfrom reprieve_agent.main import main\nsys.exit(main())\n"
+AGENT_PROGRAM = (
+    "#!/usr/bin/python3 -I\nimport sys\nfrom reprieve_agent.main import main\nsys.exit(main())\n"
+)
 PYTHON_IMAGE = "localhost/reprieve/python:1"
-# All shared libraries are in one folder: the machine's own folders differ between distributions.
+# All shared libraries go into one folder, because their folders differ between distributions.
 LIBRARIES = "/usr/lib/image"
-ENVIRONMENT = [f"LD_LIBRARY_PATH={LIBRARIES}", "PATH=/usr/bin", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"]
+ENVIRONMENT = [
+    f"LD_LIBRARY_PATH={LIBRARIES}",
+    "PATH=/usr/bin",
+    "PYTHONDONTWRITEBYTECODE=1",
+    "PYTHONUNBUFFERED=1",
+]
 LOADED_LATE = "libgcc_s.so.1"
 TOOLS = ("sh", "cat", "date", "env", "kill", "ls", "mkdir", "mv", "sleep", "true")
 NOT_WANTED = re.compile(
-    r"(idle_)?tests?|idlelib|tkinter|turtledemo|ensurepip|lib2to3|distutils|pydoc_data|(site|dist)-packages|config-.*"
+    r"(idle_)?tests?|idlelib|tkinter|turtledemo|ensurepip|lib2to3|distutils|pydoc_data"
+    r"|(site|dist)-packages|config-.*"
 )
 NOT_WANTED_FILES = re.compile(
-    r".*\.opt-[12]\.pyc|.*\.(a|o|exe)|(_tkinter|_?xx|_.*test|_codecs_|nis|ossaudiodev|_gdbm|_dbm).*\.so"
+    r".*\.opt-[12]\.pyc|.*\.(a|o|exe)"
+    r"|(_tkinter|_?xx|_.*test|_codecs_|nis|ossaudiodev|_gdbm|_dbm).*\.so"
 )
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 USER = "65532"  # a number, so that runAsNonRoot holds without a look into /etc/passwd
@@ -48,35 +58,48 @@ Layer = Callable[[tarfile.TarFile], None]
 
 
 def python_image(progress: Progress) -> Path:
-    """Return the tarball of the workload image, made unless this interpreter's is cached."""
-    target = _cached("python", sys.version, sys.base_prefix, *map(str, map(shutil.which, TOOLS)), *_agent_sources())
+    """Return the tarball of the workload image; make it unless this interpreter's is cached."""
+    target = _cached(
+        "python",
+        sys.version,
+        sys.base_prefix,
+        *map(str, map(shutil.which, TOOLS)),
+        *_agent_sources(),
+    )
     if not target.exists():
         with progress.task(f"making an image of Python {platform.python_version()}"):
-            config: dict[str, object] = {"Cmd": ["/usr/bin/python3"], "Env": ENVIRONMENT, "User": USER}
+            config: dict[str, object] = {
+                "Cmd": ["/usr/bin/python3"],
+                "Env": ENVIRONMENT,
+                "User": USER,
+            }
             _write_image(target, PYTHON_IMAGE, _add_python, config)
     return target
 
 
 def pause_image(pause: Path) -> Path:
-    """Return the tarball of the sandbox image, which holds the static program `pause` and nothing else."""
+    """Return the tarball of the sandbox image, which holds only the static program `pause`."""
     target = _cached("pause", str(pause))
     if not target.exists():
         _write_image(
-            target, PAUSE_IMAGE, lambda layer: layer.add(pause, "pause", filter=_plain), {"Entrypoint": ["/pause"]}
+            target,
+            PAUSE_IMAGE,
+            lambda layer: layer.add(pause, "pause", filter=_plain),
+            {"Entrypoint": ["/pause"]},
         )
     return target
 
 
 def _cached(name: str, *facts: str) -> Path:
-    """Return where an image is kept whose content follows from `facts` and from this module."""
+    """Return the path of an image whose content depends on `facts` and on this module only."""
     digest = hashlib.sha256("\0".join([*facts, Path(__file__).read_text()]).encode()).hexdigest()
     return paths.cache_home() / "images" / f"{name}-{digest[:12]}.tar"
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Give a file to root and let everybody read it.
+    """Make root the owner of a file and let every user read it.
 
-    Times stay: compiled modules are only valid with those of their sources.
+    Times stay: compiled modules are valid only with the times of their sources.
     """
     member.uid = member.gid = 0
     member.uname = member.gname = ""
@@ -86,7 +109,7 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _add_python(layer: tarfile.TarFile) -> None:
-    """Put the interpreter, its standard library, the tools, and what all of them are linked with into `layer`."""
+    """Add the interpreter, its standard library, the tools and their libraries to `layer`."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     interpreter, library = Path(sys.base_prefix, "bin", version), Path(os.__file__).parent
     if not interpreter.exists():
@@ -94,70 +117,103 @@ def _add_python(layer: tarfile.TarFile) -> None:
     programs = {f"usr/bin/{version}": interpreter}
     programs |= {f"usr/bin/{tool}": Path(place) for tool in TOOLS if (place := shutil.which(tool))}
     modules = {
-        f"usr/{sys.platlibdir}/{version}/{file.relative_to(library)}": file for file in _standard_library(library)
+        f"usr/{sys.platlibdir}/{version}/{file.relative_to(library)}": file
+        for file in _standard_library(library)
     }
-    modules |= {f"usr/{sys.platlibdir}/{version}/reprieve_agent/{file.name}": file for file in AGENT.glob("*.py")}
+    modules |= {
+        f"usr/{sys.platlibdir}/{version}/reprieve_agent/{file.name}": file
+        for file in AGENT.glob("*.py")
+    }
     extensions = [file for file in modules.values() if file.suffix == ".so"]
     libraries = [*_shared_libraries([*programs.values(), *extensions]), *_loaded_late()]
     linked = {_place(file): file for file in libraries}
     with tempfile.TemporaryDirectory() as scratch:
         for place, file in sorted({**programs, **modules, **linked}.items()):
             layer.add(_without_symbols(file.resolve(), Path(scratch)), place, filter=_plain)
-    for link, target in {"usr/bin/python3": version, "usr/bin/python": version, "bin": "usr/bin"}.items():
+    for link, target in {
+        "usr/bin/python3": version,
+        "usr/bin/python": version,
+        "bin": "usr/bin",
+    }.items():
         _add_special(layer, link, tarfile.SYMTYPE, 0o777, target)
     _add_text(layer, "usr/bin/reprieve-agent", AGENT_PROGRAM, mode=0o755)
     _add_special(layer, "tmp", tarfile.DIRTYPE, 0o1777)
-    _add_text(layer, "etc/passwd", f"root:x:0:0::/:/bin/sh\nnonroot:x:{USER}:{USER}::/tmp:/bin/sh\n")
+    _add_text(
+        layer, "etc/passwd", f"root:x:0:0::/:/bin/sh\nnonroot:x:{USER}:{USER}::/tmp:/bin/sh\n"
+    )
     _add_text(layer, "etc/group", f"root:x:0:\nnonroot:x:{USER}:\n")
 
 
 def _without_symbols(file: Path, scratch: Path) -> Path:
-    """Return a copy of a shared library without its debug symbols, where the machine has `strip`: half of the image."""
+    """Return a copy of a shared library without debug symbols, if the machine has `strip`.
+
+    This halves the image.
+    """
     slim = scratch / file.name
     if ".so" not in file.name or not shutil.which("strip"):
         return file
-    done = subprocess.run(["strip", "--strip-unneeded", "-o", slim, file], capture_output=True, check=False)
+    done = subprocess.run(
+        ["strip", "--strip-unneeded", "-o", slim, file], capture_output=True, check=False
+    )
     return file if done.returncode else slim
 
 
 def _standard_library(library: Path) -> Iterator[Path]:
-    """Yield what a program may need of the standard library, compiled modules included: without, it starts late."""
+    """Yield the standard library's files that a program may need.
+
+    Compiled modules are included: without them, Python starts slowly.
+    """
     for folder, subfolders, files in os.walk(library):
         subfolders[:] = sorted(name for name in subfolders if not NOT_WANTED.fullmatch(name))
-        yield from (Path(folder, name) for name in sorted(files) if not NOT_WANTED_FILES.fullmatch(name))
+        yield from (
+            Path(folder, name) for name in sorted(files) if not NOT_WANTED_FILES.fullmatch(name)
+        )
 
 
 def _shared_libraries(files: Iterable[Path]) -> list[Path]:
-    """Return all that `files` are linked with, and the loader, as the machine's own loader finds them."""
+    """Return the loader and all libraries that `files` need, as the loader finds them."""
     done = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False)
     return [Path(name) for name in parse_ldd(done.stdout)]
 
 
 def _loaded_late() -> list[Path]:
-    """Return the library that glibc loads when a thread ends; without it, Python aborts where it exits beside a thread."""
+    """Return the library that glibc loads when a thread ends.
+
+    Without it, Python aborts when it exits while another thread runs.
+    """
     try:
         ctypes.CDLL(LOADED_LATE)
     except OSError:
         return []  # another libc needs none
-    mapped = re.search(rf"^.* (/\S*/{re.escape(LOADED_LATE)})$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    mapped = re.search(
+        rf"^.* (/\S*/{re.escape(LOADED_LATE)})$", Path("/proc/self/maps").read_text(), re.MULTILINE
+    )
     return [Path(mapped[1])] if mapped else []
 
 
 def parse_ldd(text: str) -> list[str]:
     """Return the paths that `ldd` names, each once.
 
-    Its lines are `libm.so.6 => /lib/libm.so.6 (0x…)` and, for the loader, `/lib64/ld-linux-x86-64.so.2 (0x…)`.
+    Its lines are `libm.so.6 => /lib/libm.so.6 (0x…)` and, for the loader,
+    `/lib64/ld-linux-x86-64.so.2 (0x…)`.
     """
     found = re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", text, re.MULTILINE)
     return list(dict.fromkeys(found))
 
 
 def _place(library: Path) -> str:
-    """Return where a shared library goes. The loader's absolute path is written into every program."""
-    return (str(library) if library.name.startswith("ld-") else f"{LIBRARIES}/{library.name}").lstrip("/")
+    """Return the place of a shared library.
+
+    The loader's absolute path is written into every program.
+    """
+    return (
+        str(library) if library.name.startswith("ld-") else f"{LIBRARIES}/{library.name}"
+    ).lstrip("/")
 
 
-def _add_special(layer: tarfile.TarFile, name: str, kind: bytes, mode: int, target: str = "") -> None:
+def _add_special(
+    layer: tarfile.TarFile, name: str, kind: bytes, mode: int, target: str = ""
+) -> None:
     member = tarfile.TarInfo(name)
     member.type, member.mode, member.linkname = kind, mode, target
     layer.addfile(member)
@@ -175,7 +231,7 @@ def _add_text(layer: tarfile.TarFile, name: str, text: str | bytes, mode: int = 
 
 
 def _write_image(target: Path, name: str, add_files: Layer, config: dict[str, object]) -> None:
-    """Write an OCI layout with one layer. Not compressed: it is read from this disk, once."""
+    """Write an OCI layout with one uncompressed layer: it is read from this disk, once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         layer, whole = Path(scratch, "layer.tar"), Path(scratch, "image.tar")
@@ -191,7 +247,7 @@ def _write_image(target: Path, name: str, add_files: Layer, config: dict[str, ob
 
 
 def _metadata(name: str, layer: str, size: int, config: dict[str, object]) -> dict[str, bytes]:
-    """Return the JSON documents of an image with one layer, by their places in the layout."""
+    """Return the JSON documents of an image with one layer, by their paths in the layout."""
     documents: dict[str, bytes] = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}'}
 
     def store(media: str, content: dict[str, object], **more: object) -> dict[str, object]:
@@ -205,10 +261,19 @@ def _metadata(name: str, layer: str, size: int, config: dict[str, object]) -> di
             **more,
         }
 
-    platform_of = {"os": "linux", "architecture": ARCHITECTURES.get(platform.machine(), platform.machine())}
+    platform_of = {
+        "os": "linux",
+        "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
+    }
     rootfs = {"type": "layers", "diff_ids": [f"sha256:{layer}"]}
     image = store("config.v1+json", {**platform_of, "config": config, "rootfs": rootfs})
-    layers = [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": f"sha256:{layer}", "size": size}]
+    layers = [
+        {
+            "mediaType": "application/vnd.oci.image.layer.v1.tar",
+            "digest": f"sha256:{layer}",
+            "size": size,
+        }
+    ]
     manifest = store(
         "manifest.v1+json",
         {

@@ -1,6 +1,7 @@
-"""The same cluster from kind, where Docker and an image registry work. UNTRIED: no machine with both has run it.
+"""The same cluster from kind, where Docker and an image registry work.
 
-kind brings its own node, so `--kwok-nodes` and `--real-nodes` do not apply; feature gates and runtime configuration do.
+UNTRIED: no machine with both has run it. kind brings its own node, so `--kwok-nodes` and
+`--real-nodes` do not apply; feature gates and runtime configuration do.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ OTHERWISE = "without --provider, the cluster is built from source"
 
 
 def check(progress: Progress) -> None:
-    """Raise unless kind and a Docker daemon that answers are here, found out by asking."""
+    """Raise unless kind and a running Docker daemon are here."""
     for program in ("kind", "docker"):
         if shutil.which(program) is None:
-            raise ClusterError(f"--provider kind needs {program}, which is not on PATH; {OTHERWISE}")
+            raise ClusterError(
+                f"--provider kind needs {program}, which is not on PATH; {OTHERWISE}"
+            )
     if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
         raise ClusterError(f"--provider kind needs a Docker daemon, and none answers; {OTHERWISE}")
     progress.say("--provider kind is untried: please report what you see")
@@ -32,7 +35,16 @@ def up(cluster: Cluster, progress: Progress) -> None:
     write_private(config, json.dumps(_configuration(cluster), indent=2) + "\n")
     with progress.task(f"kind: creating {cluster.name}"):
         if cluster.name not in _kind("get", "clusters").split():
-            _kind("create", "cluster", "--name", cluster.name, "--config", str(config), "--wait", "120s")
+            _kind(
+                "create",
+                "cluster",
+                "--name",
+                cluster.name,
+                "--config",
+                str(config),
+                "--wait",
+                "120s",
+            )
     write_private(cluster.kubeconfig, _kind("get", "kubeconfig", "--name", cluster.name))
 
 
@@ -44,13 +56,18 @@ def down(cluster: Cluster, progress: Progress) -> None:
 
 def status(cluster: Cluster) -> str:
     """Return the names of kind's nodes; raises when kind cannot say."""
-    return f"cluster {cluster.name} of kind: {_kind('get', 'nodes', '--name', cluster.name).strip()}"
+    return (
+        f"cluster {cluster.name} of kind: {_kind('get', 'nodes', '--name', cluster.name).strip()}"
+    )
 
 
 def load_image(cluster: Cluster, image: str) -> None:
     """Copy an image of the local Docker daemon to the cluster's nodes."""
     if cluster.settings.provider != "kind":
-        raise ClusterError(f"cluster {cluster.name} does not come from kind: images are loaded into kind's nodes only")
+        raise ClusterError(
+            f"cluster {cluster.name} does not come from kind: images are loaded into kind's nodes "
+            "only"
+        )
     _kind("load", "docker-image", image, "--name", cluster.name)
 
 
@@ -58,11 +75,17 @@ def _configuration(cluster: Cluster) -> dict[str, object]:
     def pairs(text: str) -> dict[str, str]:
         return dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
 
-    gates = {name: value.lower() == "true" for name, value in pairs(cluster.settings.feature_gates).items()}
+    gates = {
+        name: value.lower() == "true"
+        for name, value in pairs(cluster.settings.feature_gates).items()
+    }
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
-        "networking": {"apiServerAddress": "127.0.0.1", "apiServerPort": cluster.port("kube-apiserver")},
+        "networking": {
+            "apiServerAddress": "127.0.0.1",
+            "apiServerPort": cluster.port("kube-apiserver"),
+        },
         "featureGates": gates,
         "runtimeConfig": pairs(cluster.settings.runtime_config),
     }

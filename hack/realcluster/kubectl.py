@@ -1,4 +1,4 @@
-"""Runs kubectl against one kubeconfig, as a user would, without what a user's own settings would change of it."""
+"""Runs kubectl with one kubeconfig, as a user would, without the user's own preferences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Done:
-    """A finished command: what was typed, how it ended, what it wrote."""
+    """A finished command: the words, the status, the output."""
 
     command: str
     status: int
@@ -28,25 +28,27 @@ class Done:
 
     @property
     def output(self) -> str:
-        """Everything that it wrote, as a terminal shows it: a warning comes before the result."""
+        """All output, as a terminal shows it: warnings come before the result."""
         return self.stderr + self.stdout
 
 
 @dataclass(frozen=True)
 class Kubectl:
-    """kubectl with a kubeconfig. Words are arguments, never a shell's text."""
+    """kubectl with a kubeconfig. Words are arguments; no shell reads them."""
 
     program: Path
     kubeconfig: Path
     folder: Path = field(default_factory=Path.cwd)
-    """Where it runs: relative file names in commands are those of this folder."""
+    """The working directory: relative file names in commands start here."""
     _reader: Reader = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_reader", Reader(self.kubeconfig))
 
-    def run(self, *words: object, stdin: str | None = None, seconds: float = TIMEOUT_SECONDS) -> Done:
-        """Run one command to its end, whatever its status is."""
+    def run(
+        self, *words: object, stdin: str | None = None, seconds: float = TIMEOUT_SECONDS
+    ) -> Done:
+        """Run one command to its end, whatever its status."""
         command = [str(word) for word in words]
         try:
             done = subprocess.run(
@@ -67,7 +69,9 @@ class Kubectl:
         """Return what a command writes to standard output; raises ClusterError when it fails."""
         done = self.run(*words, stdin=stdin)
         if done.status:
-            raise ClusterError(f"{done.output.strip()}\n{done.command} failed with status {done.status}")
+            raise ClusterError(
+                f"{done.output.strip()}\n{done.command} failed with status {done.status}"
+            )
         return done.stdout
 
     def get(self, *words: object) -> Any:
@@ -85,10 +89,18 @@ class Kubectl:
 
     def apply(self, *objects: Any) -> None:
         """Apply objects given as JSON."""
-        self.read("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+        self.read(
+            "apply",
+            "-f",
+            "-",
+            stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
+        )
 
     def start(self, *words: object, output: Path) -> subprocess.Popen[bytes]:
-        """Start a command that goes on (a watch); what it writes goes to the file `output`. The caller ends it."""
+        """Start a command that goes on (a watch); its output goes to the file `output`.
+
+        The caller ends it.
+        """
         with output.open("wb") as file:
             return subprocess.Popen(
                 [self.program, *(str(word) for word in words)],
@@ -101,7 +113,7 @@ class Kubectl:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The caller's environment, but for this kubeconfig and for preferences that would change what is printed."""
+        """The caller's environment with this kubeconfig, without preferences for the output."""
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "KUBERC": "off"}
 
 

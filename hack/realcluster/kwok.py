@@ -1,8 +1,9 @@
-"""Simulated nodes: kwok plays the kubelet of nodes that carry its annotation, and leaves real nodes alone.
+"""Simulated nodes: kwok plays the kubelet of nodes that carry its annotation.
 
-Its pods get loopback addresses of the cluster's own, so that a local process can stand in for a pod's workload there.
-Such a pod says `reprieve.dev/local-process: "true"`; kwok makes it Running and leaves its end to whoever runs the
-process. `stages/` holds the life of a pod.
+It leaves real nodes alone. Its pods get loopback addresses of the cluster's own network, so that a
+local process can listen there as the pod's workload. Such a pod is annotated
+`reprieve.dev/local-process: "true"`: kwok makes it Running, and the program that runs the process
+decides the pod's end. `stages/` holds the pod lifecycle.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ COMPONENT = "kwok"
 STAGES = Path(__file__).parent / "stages"
 ANNOTATION = ("kwok.x-k8s.io/node", "fake")
 CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
-LEASE_SECONDS = 40  # as a kubelet; kwok renews at a quarter of it
+LEASE_SECONDS = 40  # as a kubelet's; kwok renews after a quarter of it
 MANY_NODES = 100
-SLOW_LEASE_SECONDS = 400  # of many nodes: a thousand renewals in 10 s would take a third of the API server
-SLOW_GRACE_SECONDS = 300  # after which one of them is lost
+SLOW_LEASE_SECONDS = (
+    400  # for many nodes: a thousand renewals in 10 s would use a third of the API server
+)
+SLOW_GRACE_SECONDS = 300  # after this time, such a node is lost
 
 
 def start(cluster: Cluster, program: Path) -> None:
@@ -30,23 +33,29 @@ def start(cluster: Cluster, program: Path) -> None:
     kubeconfig = cluster.write_kubeconfig(COMPONENT)
     write_private(_config_file(cluster), _configuration(cluster))
     address = f"127.0.0.1:{cluster.port(COMPONENT)}"
-    options = [f"--kubeconfig={kubeconfig}", f"--config={_config_file(cluster)}", f"--server-address={address}"]
-    # Quiet: it would write a line for each renewal of each node's lease.
+    options = [
+        f"--kubeconfig={kubeconfig}",
+        f"--config={_config_file(cluster)}",
+        f"--server-address={address}",
+    ]
+    # Quiet: kwok would otherwise log each renewal of each node's lease.
     cluster.processes.start(COMPONENT, [program, "--v=WARN", *options])
 
 
 def ensure_nodes(cluster: Cluster, progress: Progress) -> None:
-    """Create the nodes that the cluster's settings ask for, and wait until pods can be scheduled to them."""
+    """Create the nodes of the cluster's settings; wait until the scheduler can use them."""
     names = [f"kwok-{index}" for index in range(cluster.settings.kwok_nodes)]
     for name in names:
         api.create(cluster, "/api/v1/nodes", node(name))
     if names:
-        ready = api.Condition(f"{len(names)} simulated nodes", lambda: _schedulable(cluster, names), COMPONENT)
+        ready = api.Condition(
+            f"{len(names)} simulated nodes", lambda: _schedulable(cluster, names), COMPONENT
+        )
         api.wait(cluster, ready, progress)
 
 
 def node(name: str) -> dict[str, Any]:
-    """Return a Node for kwok to bring to life."""
+    """Return a Node for kwok to run."""
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "kwok"}
     return {
         "apiVersion": "v1",
@@ -57,22 +66,29 @@ def node(name: str) -> dict[str, Any]:
 
 
 def _schedulable(cluster: Cluster, names: list[str]) -> bool:
-    nodes = {item["metadata"]["name"]: item for item in api.call(cluster, "GET", "/api/v1/nodes")["items"]}
+    nodes = {
+        item["metadata"]["name"]: item
+        for item in api.call(cluster, "GET", "/api/v1/nodes")["items"]
+    }
     return all(is_ready(nodes[name]) for name in names)
 
 
 def is_ready(item: dict[str, Any]) -> bool:
-    """Say whether a Node reports Ready and the node lifecycle controller has taken its first taint away."""
+    """Return whether a Node is Ready and the node lifecycle controller removed its first taint."""
     conditions = item.get("status", {}).get("conditions", [])
-    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
-    return ready and not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in item["spec"].get("taints", []))
+    ready = any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
+    return ready and not any(
+        taint["key"] == "node.kubernetes.io/not-ready" for taint in item["spec"].get("taints", [])
+    )
 
 
 def _configuration(cluster: Cluster) -> str:
-    """Return kwok's configuration with the stages after it: kwok wants them in one file."""
+    """Return kwok's configuration followed by the stages: kwok reads both from one file."""
     nodes = cluster.settings.kwok_nodes
     options = {
-        "enableCRDs": [],  # stages come from this file only; unset, kwok waits for its CRDs
+        "enableCRDs": [],  # stages come from this file only; if unset, kwok waits for its CRDs
         "cidr": cluster.pod_cidr,
         "nodeIP": "127.0.0.1",
         "nodePort": cluster.port(COMPONENT),
@@ -80,14 +96,18 @@ def _configuration(cluster: Cluster) -> str:
         "tlsPrivateKeyFile": str(cluster.ca_file.with_suffix(".key")),
         "manageAllNodes": False,
         "manageNodesWithAnnotationSelector": "=".join(ANNOTATION),
-        # kwok fills in defaults only without a configuration file: each of these is required.
+        # With a configuration file, kwok fills in no defaults: each of these fields is required.
         "podPlayStageParallelism": 4 if nodes <= MANY_NODES else 16,
         "nodePlayStageParallelism": 4,
         "nodeLeaseDurationSeconds": LEASE_SECONDS if nodes <= MANY_NODES else SLOW_LEASE_SECONDS,
         "nodeLeaseParallelism": 4,
         "podsOnNodeSyncParallelism": 1,
     }
-    head = {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration", "options": options}
+    head = {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokConfiguration",
+        "options": options,
+    }
     stages = [file.read_text() for file in sorted(STAGES.glob("*.yaml"))]
     return "\n---\n".join([json.dumps(head, indent=2), *stages])
 

@@ -1,4 +1,4 @@
-"""Bring a cluster up, take it down, stop and start its parts: the order of things. Safe to repeat and to interrupt."""
+"""Bring a cluster up or down; start and stop its parts. Safe to repeat and to interrupt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ COMPONENTS = (*control_plane.COMPONENTS, kwok.COMPONENT)
 
 
 def up(name: str, asked: dict[str, object], port_base: int | None, progress: Progress) -> Cluster:
-    """Return the running cluster of that name with the settings in `asked` (None: those it has, or the default)."""
+    """Return the running cluster of that name with the settings in `asked` (None.
+
+    No preference).
+    """
     _check(asked, progress)
     with state.held(name, progress):
         cluster = state.create_or_get(name, asked, port_base)
@@ -44,7 +47,7 @@ def _up_local(cluster: Cluster, progress: Progress) -> None:
 
 
 def down(name: str, *, keep_logs: bool, progress: Progress) -> None:
-    """End the processes of the cluster, and those only, and remove its files; no cluster of that name is fine."""
+    """End this cluster's processes, and no others, and remove its files; it need not exist."""
     with state.held(name, progress):
         _down(name, keep_logs=keep_logs, progress=progress)
 
@@ -61,7 +64,10 @@ def _down(name: str, *, keep_logs: bool, progress: Progress) -> None:
     else:
         _down_local(cluster, progress)
     cluster.remove(keep_logs=keep_logs)
-    progress.say(f"cluster {name} is down" + (f"; its logs stay in {cluster.home / 'logs'}" if keep_logs else ""))
+    progress.say(
+        f"cluster {name} is down"
+        + (f"; its logs stay in {cluster.home / 'logs'}" if keep_logs else "")
+    )
 
 
 def _down_local(cluster: Cluster, progress: Progress) -> None:
@@ -70,7 +76,8 @@ def _down_local(cluster: Cluster, progress: Progress) -> None:
 
         node.down(cluster, progress)
     with progress.task(f"stopping cluster {cluster.name}"):
-        # etcd last: without it, each of the others would wait for a write to fail before it ends.
+        # etcd ends last: without this, each of the others would wait for a failing write before it
+        # ends.
         cluster.processes.stop(name for name in cluster.processes.names() if name != "etcd")
         cluster.processes.stop(["etcd"])
 
@@ -86,13 +93,16 @@ def start_component(cluster: Cluster, name: str, progress: Progress) -> None:
 
 
 def stop_component(cluster: Cluster, name: str, *, kill: bool) -> None:
-    """End one part of a recorded cluster, by TERM or at once by KILL, and leave the rest running."""
+    """End one part of a recorded cluster, with TERM or at once with KILL.
+
+    The rest keeps running.
+    """
     _check_component(name)
     cluster.processes.stop([name], kill=kill)
 
 
 def is_up(cluster: Cluster) -> bool:
-    """Say whether the last `up` came to its end and all that it started is alive."""
+    """Return whether the last `up` finished and everything that it started is alive."""
     if not (cluster.home / "complete").exists():
         return False
     names = {*COMPONENTS, *cluster.processes.names()}
@@ -100,7 +110,7 @@ def is_up(cluster: Cluster) -> bool:
 
 
 def answers(cluster: Cluster) -> bool:
-    """Say whether the API server calls itself ready."""
+    """Return whether the API server reports ready."""
     try:
         return control_plane.is_ready(cluster)
     except (api.Refused, OSError, ClusterError):
@@ -114,17 +124,21 @@ def ready_nodes(cluster: Cluster) -> tuple[int, int]:
 
 
 def log_files(cluster: Cluster, component: str | None) -> list[Path]:
-    """Return the log of one component, or of all; raise if there is none of that name."""
-    logs = {file.stem: file for file in sorted((cluster.home / "logs").glob("*.log"))} | {"audit": cluster.audit_log}
+    """Return the log of one component, or all logs; raise if the component has none."""
+    logs = {file.stem: file for file in sorted((cluster.home / "logs").glob("*.log"))} | {
+        "audit": cluster.audit_log
+    }
     if component is None:
         return list(logs.values())
     if component not in logs:
-        raise ClusterError(f"cluster {cluster.name} has no log of {component}; there are {', '.join(logs)}")
+        raise ClusterError(
+            f"cluster {cluster.name} has no log of {component}; there are {', '.join(logs)}"
+        )
     return [logs[component]]
 
 
 def _check(asked: dict[str, object], progress: Progress) -> None:
-    """Find out before any work whether what was asked for can be had here."""
+    """Check before any work whether this machine can provide what was asked for."""
     wanted = asked.get("real_nodes") or 0
     if asked.get("provider") == "kind":
         kind.check(progress)

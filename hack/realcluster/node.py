@@ -1,7 +1,7 @@
-"""Real nodes: a kubelet, containerd and runc each, in namespaces of their own on this machine. Linux and root.
+"""Real nodes: a kubelet, containerd and runc each, in namespaces of their own. Linux and root.
 
-For the truth about signals, grace periods and pod addresses, which simulated nodes only imitate. `node_init` is what
-runs inside.
+Real nodes show the true behaviour of signals, grace periods and pod addresses, which simulated
+nodes only imitate. `node_init` runs inside the namespaces.
 """
 
 from __future__ import annotations
@@ -25,33 +25,40 @@ from .progress import Progress
 from .state import Cluster
 
 READY_SECONDS = 90.0  # 3 are usual; a busy machine with two cores has needed more
-# `--kill-child`: the process that is recorded is unshare, outside; its end is the end of the first process inside.
+# `--kill-child`: the recorded process is `unshare`, outside; its end ends the first process inside.
 UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 PROBE = "reprieve-probe"
 
 
 def can_run() -> str | None:
-    """Return None where a real node can run, otherwise why not, in one phrase.
+    """Return None if a real node can run here, otherwise the reason, in one phrase.
 
-    Found out by trying: containers differ in what they forbid.
+    The function tries it out, because containers differ in what they forbid.
     """
     if platform.system() != "Linux":
         return "this is not Linux"
     if os.geteuid():
         return "not root"
-    if missing := [tool for tool in ("unshare", "mount", "umount", "ldd") if not shutil.which(tool)]:
+    if missing := [
+        tool for tool in ("unshare", "mount", "umount", "ldd") if not shutil.which(tool)
+    ]:
         return f"the program {missing[0]} is missing"
     if not Path("/dev/kmsg").exists():
         return "there is no /dev/kmsg, which the kubelet reads"
-    return _namespaces_obstacle() or _cgroup_obstacle() or _bridge_obstacle() or node_runc.obstacle()
+    return (
+        _namespaces_obstacle() or _cgroup_obstacle() or _bridge_obstacle() or node_runc.obstacle()
+    )
 
 
 def _namespaces_obstacle() -> str | None:
     tried = subprocess.run(
-        [*UNSHARE, "mount", "-t", "tmpfs", "none", "/run"], capture_output=True, text=True, check=False
+        [*UNSHARE, "mount", "-t", "tmpfs", "none", "/run"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     said = (tried.stderr.strip() or "refused").splitlines()[-1]
-    return f"no right to make namespaces and mounts ({said})" if tried.returncode else None
+    return f"no right to create namespaces and mounts ({said})" if tried.returncode else None
 
 
 def _cgroup_obstacle() -> str | None:
@@ -59,7 +66,7 @@ def _cgroup_obstacle() -> str | None:
     try:
         node_kernel.make_cgroups(name)
     except OSError as error:
-        return f"no right to make cgroups ({error})"
+        return f"no right to create cgroups ({error})"
     finally:
         node_kernel.remove_cgroups(name)
     return None
@@ -71,18 +78,18 @@ def _bridge_obstacle() -> str | None:
         node_kernel.add_bridge(name, "169.254.255.248/30", "169.254.255.249")
         node_kernel.remove_bridge(name)
     except OSError as error:
-        return f"no right to make a network bridge ({error})"
+        return f"no right to create a network bridge ({error})"
     return None
 
 
 def up(cluster: Cluster, count: int, progress: Progress) -> None:
-    """Bring the first `count` real nodes of `cluster` to life, those that are not; return when all are Ready."""
+    """Start those of the first `count` real nodes that do not run; return when all are Ready."""
     if reason := can_run():
         raise ClusterError(f"no real node can run here: {reason}")
     programs = build.ensure(pins.GROUPS["node"], progress) | {"runc": node_runc.ensure(progress)}
     images = (image.pause_image(programs["pause"]), image.python_image(progress))
     names = [cluster.real_node_name(index) for index in range(count)]
-    began = datetime.now(UTC).replace(microsecond=0)  # as coarse as the API server's times
+    began = datetime.now(UTC).replace(microsecond=0)  # the API server's times have whole seconds
     fresh = [name for name in names if cluster.processes.running(name) is None]
     for name in fresh:
         _start(cluster, name, programs, images)
@@ -92,7 +99,7 @@ def up(cluster: Cluster, count: int, progress: Progress) -> None:
 
 
 def down(cluster: Cluster, progress: Progress) -> None:
-    """End the real nodes of `cluster` with all that runs on them, and remove what they leave in the kernel."""
+    """End the cluster's real nodes with all their processes; clean up what stays in the kernel."""
     names = [folder.name for folder in sorted(_nodes(cluster).glob("*"))]
     if not names:
         return
@@ -117,15 +124,20 @@ def _line(cluster: Cluster, name: str) -> str:
         for pid, comm in _descendants(first.pid)
         if comm in ("kubelet", "containerd")
     }
-    return f"  {name:<26} address {node.address}, pods in {node.subnet}, {', '.join(inside.values())}"
+    return (
+        f"  {name:<26} address {node.address}, pods in {node.subnet}, {', '.join(inside.values())}"
+    )
 
 
 def _descendants(pid: int) -> list[tuple[int, str]]:
-    """Return (pid, command name) of all below `pid`."""
+    """Return (pid, command name) of all descendants of `pid`."""
     found = []
     with contextlib.suppress(OSError):
         for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-            found += [(child, Path(f"/proc/{child}/comm").read_text().strip()), *_descendants(child)]
+            found += [
+                (child, Path(f"/proc/{child}/comm").read_text().strip()),
+                *_descendants(child),
+            ]
     return found
 
 
@@ -133,8 +145,13 @@ def _nodes(cluster: Cluster) -> Path:
     return cluster.home / "nodes"
 
 
-def _start(cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]) -> None:
-    """Start a node that does not run: a new one, or one whose first process was killed, with the disk that it had."""
+def _start(
+    cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]
+) -> None:
+    """Start a node that does not run.
+
+    It is new, or its first process was killed; then it keeps its disk.
+    """
     _clean_up(name)
     node = _record(cluster, name, programs, images)
     config = Path(node.directory, "config")
@@ -143,15 +160,27 @@ def _start(cluster: Cluster, name: str, programs: dict[str, Path], images: tuple
     shutil.copy(control_plane.kubelet_client(cluster)[0], config / "client-ca.crt")
     node_kernel.make_cgroups(node.cgroup)
     node_kernel.add_bridge(node.bridge, node.subnet, node.address)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [*UNSHARE, sys.executable, "-m", f"{__package__}.node_init", f"{node.directory}/node.json"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parent.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [
+        *UNSHARE,
+        sys.executable,
+        "-m",
+        f"{__package__}.node_init",
+        f"{node.directory}/node.json",
+    ]
     cluster.processes.start(name, command, environment)
 
 
-def _record(cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]) -> Node:
-    """Write down what the node is, for `node_init` and for later commands.
+def _record(
+    cluster: Cluster, name: str, programs: dict[str, Path], images: tuple[Path, ...]
+) -> Node:
+    """Record the node for `node_init` and for later commands.
 
-    One that came up before keeps its subnet, for its pods.
+    A node that existed before keeps its subnet, because its pods have addresses there.
     """
     file = _nodes(cluster) / name / "node.json"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +188,9 @@ def _record(cluster: Cluster, name: str, programs: dict[str, Path], images: tupl
     node = Node(
         name=name,
         directory=str(file.parent),
-        subnet=Node.from_json(file.read_text()).subnet if file.exists() else choose_subnet(name, routes),
+        subnet=Node.from_json(file.read_text()).subnet
+        if file.exists()
+        else choose_subnet(name, routes),
         programs={program: str(path) for program, path in programs.items()},
         images=tuple(map(str, images)),
         logs=str(cluster.home / "logs"),
@@ -169,21 +200,23 @@ def _record(cluster: Cluster, name: str, programs: dict[str, Path], images: tupl
 
 
 def _clean_up(name: str) -> None:
-    """Remove what outlives the processes of a node: its bridge, and its cgroups once they are empty."""
+    """Remove a node's bridge, and its cgroups once they are empty: they outlive its processes."""
     if left := node_kernel.remove_cgroups(Node.cgroup_of(name)):
         raise ClusterError(f"processes of node {name} do not end: see {left[0]}")
     node_kernel.remove_bridge(bridge_name(name))
 
 
 def _is_ready(cluster: Cluster, name: str, since: datetime | None) -> bool:
-    """Say whether the node is Ready by the word of the kubelet started at `since`, not of an earlier one."""
+    """Return whether the kubelet that started at `since`, not an earlier one, reports Ready."""
     item = api.call(cluster, "GET", f"/api/v1/nodes/{name}")
     return kwok.is_ready(item) and (since is None or last_heartbeat(item) >= since)
 
 
 def last_heartbeat(item: dict[str, Any]) -> datetime:
-    """Return when the kubelet last reported its Ready condition. Not its lease: a new node's first comes 10 s late."""
+    """Return when the kubelet last reported Ready. Its first lease would come 10 s too late."""
     times = [
-        condition["lastHeartbeatTime"] for condition in item["status"]["conditions"] if condition["type"] == "Ready"
+        condition["lastHeartbeatTime"]
+        for condition in item["status"]["conditions"]
+        if condition["type"] == "Ready"
     ]
     return datetime.fromisoformat(times[0])

@@ -1,8 +1,8 @@
-"""The certificate that the API server shows to kubelets, so that `kubectl exec` and `logs` reach real nodes. Pure.
+"""The API server's certificate towards kubelets: `kubectl exec` and `logs` need it. Pure.
 
-The API server has no other way to say who it is: towards kubelets it takes no token. One self-signed P-256
-certificate is enough: the kubelet is given it as its client authority, and Go accepts a certificate that is itself
-among the authorities. It names no key usage, so all are allowed.
+The API server cannot use a token towards kubelets. One self-signed P-256 certificate is enough: the
+kubelet gets it as its client certificate authority, and Go accepts a certificate that is itself
+among the authorities. The certificate names no key usage, so all are allowed.
 """
 
 from __future__ import annotations
@@ -39,19 +39,35 @@ COMMON_NAME, ORGANIZATION = bytes.fromhex("550403"), bytes.fromhex("55040a")
 
 
 def new_client_pair(user: str, group: str) -> tuple[str, str]:
-    """Return a new certificate that says `user` of `group`, and its private key, both as PEM."""
+    """Return a new certificate for `user` of `group`, and its private key, both as PEM."""
     key = secrets.randbelow(P256_ORDER - 1) + 1
-    # RFC 5280: attributes in the order of their encoding are not required for a name; one attribute a set.
+    # RFC 5280 does not require an order of a name's attributes; each set has one attribute.
     name = _der(SEQUENCE, _attribute(ORGANIZATION, group), _attribute(COMMON_NAME, user))
     algorithm = _der(SEQUENCE, _der(OBJECT, ECDSA_WITH_SHA256))
-    validity = _der(SEQUENCE, _der(UTC_TIME, b"200101000000Z"), _der(GENERALIZED_TIME, b"20991231235959Z"))
-    body = _der(SEQUENCE, VERSION_3, _integer(secrets.randbits(120)), algorithm, name, validity, name, _public_key(key))
+    validity = _der(
+        SEQUENCE, _der(UTC_TIME, b"200101000000Z"), _der(GENERALIZED_TIME, b"20991231235959Z")
+    )
+    body = _der(
+        SEQUENCE,
+        VERSION_3,
+        _integer(secrets.randbits(120)),
+        algorithm,
+        name,
+        validity,
+        name,
+        _public_key(key),
+    )
     certificate = _der(SEQUENCE, body, algorithm, _der(BIT_STRING, b"\0", _sign(key, body)))
-    return _pem("CERTIFICATE", certificate), _pem("EC PRIVATE KEY", HEAD + key.to_bytes(32, "big") + TAIL)
+    return _pem("CERTIFICATE", certificate), _pem(
+        "EC PRIVATE KEY", HEAD + key.to_bytes(32, "big") + TAIL
+    )
 
 
 def multiply(number: int, point: Point) -> Point:
-    """Return `number` times `point` on the curve, by double and add (nobody measures the time it takes)."""
+    """Return `number` times `point` on the curve, by double and add.
+
+    Timing attacks do not matter here.
+    """
     total: Point = None
     while number:
         if number & 1:
@@ -67,7 +83,9 @@ def _add(one: Point, other: Point) -> Point:
     (x1, y1), (x2, y2) = one, other
     if x1 == x2 and (y1 + y2) % P == 0:
         return None
-    slope = (3 * x1 * x1 - 3) * pow(2 * y1, -1, P) if one == other else (y2 - y1) * pow(x2 - x1, -1, P)
+    slope = (
+        (3 * x1 * x1 - 3) * pow(2 * y1, -1, P) if one == other else (y2 - y1) * pow(x2 - x1, -1, P)
+    )
     x = (slope * slope - x1 - x2) % P
     return x, (slope * (x1 - x) - y1) % P
 
@@ -86,7 +104,7 @@ def _sign(key: int, message: bytes) -> bytes:
 
 def _public_key(key: int) -> bytes:
     point = multiply(key, G)
-    assert point is not None  # `key` is between 1 and the group's order less one
+    assert point is not None  # `key` is between 1 and the group's order minus one
     uncompressed = b"\x04" + point[0].to_bytes(32, "big") + point[1].to_bytes(32, "big")
     algorithm = _der(SEQUENCE, _der(OBJECT, EC_PUBLIC_KEY), _der(OBJECT, PRIME256V1))
     return _der(SEQUENCE, algorithm, _der(BIT_STRING, b"\0", uncompressed))
@@ -97,7 +115,9 @@ def _attribute(kind: bytes, value: str) -> bytes:
 
 
 def _integer(number: int) -> bytes:
-    return _der(INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big"))  # one bit more than needed: the sign
+    return _der(
+        INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big")
+    )  # one more bit for the sign
 
 
 def _der(tag: int, *parts: bytes) -> bytes:

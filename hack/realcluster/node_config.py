@@ -1,8 +1,8 @@
-"""What the programs of a real node are told: names, addresses and the texts of their configuration files. Pure.
+"""Names, addresses and configuration files of a real node's programs. Pure.
 
-In its own mount namespace a node sees private folders at the usual places (/var/lib/kubelet, /run/containerd, …; see
-`node_init`), so the paths here are the usual ones, the same for every node. Only what lives in the host's network and
-cgroup trees carries the node's name.
+In its own mount namespace, a node sees private folders at the usual places (/var/lib/kubelet,
+/run/containerd, …; see `node_init`), so all nodes use the same paths. Only the node's bridge and
+cgroups are shared with the host; their names contain the node's name.
 """
 
 from __future__ import annotations
@@ -23,10 +23,15 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 POOL = ipaddress.IPv4Network("10.192.0.0/12")  # pod subnets are /24s of this
 KUBELET_PORT = 10250  # on the node's own address, so all nodes have the same
 
-EVICTION_SIGNALS = ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available")
+EVICTION_SIGNALS = (
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+)
 
-# What the kubelet sets at its start (pkg/kubelet/cm/container_manager_linux.go). It is shown files with these values
-# instead.
+# What the kubelet sets at its start (pkg/kubelet/cm/container_manager_linux.go). The node shows it
+# files with these values instead.
 SYSCTLS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -39,7 +44,10 @@ SYSCTLS = {
 
 @dataclass(frozen=True)
 class Node:
-    """One real node of a cluster. `subnet` holds its pods; the first address is the bridge's and the node's."""
+    """One real node of a cluster.
+
+    `subnet` holds its pods; the bridge and the node have its first address.
+    """
 
     name: str
     directory: str
@@ -50,7 +58,7 @@ class Node:
 
     @property
     def address(self) -> str:
-        """The bridge's and the node's own address, and the gateway of its pods."""
+        """The address of the bridge and of the node, and the gateway of its pods."""
         return str(next(ipaddress.IPv4Network(self.subnet).hosts()))
 
     @property
@@ -60,12 +68,12 @@ class Node:
 
     @property
     def cgroup(self) -> str:
-        """Its place in every cgroup hierarchy, without the leading slash."""
+        """Its path in every cgroup hierarchy, without the leading slash."""
         return self.cgroup_of(self.name)
 
     @staticmethod
     def cgroup_of(name: str) -> str:
-        """Return the place of node `name` in every cgroup hierarchy, without the leading slash."""
+        """Return the path of node `name` in every cgroup hierarchy, without the leading slash."""
         return f"reprieve/{name}"
 
     def to_json(self) -> str:
@@ -74,21 +82,26 @@ class Node:
 
     @staticmethod
     def from_json(text: str) -> Node:
-        """Return the node that was written down."""
+        """Return the recorded node."""
         values = json.loads(text)
         return Node(**values | {"images": tuple(values["images"])})
 
 
 def bridge_name(node: str) -> str:
-    """Return the name of the node's bridge: a digest, because the kernel cuts interface names at 15 characters."""
+    """Return the name of the node's bridge.
+
+    It is a digest, because interface names have 15 characters at most.
+    """
     return f"rpv{hashlib.sha256(node.encode()).hexdigest()[:10]}"
 
 
 def parse_routes(proc_net_route: str) -> Iterator[ipaddress.IPv4Network]:
-    """Yield the IPv4 networks in the text of /proc/net/route, but for the default route."""
+    """Yield the IPv4 networks in the text of /proc/net/route, except the default route."""
     for line in proc_net_route.splitlines()[1:]:
         fields = line.split()
-        destination, mask = (int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7))
+        destination, mask = (
+            int.from_bytes(bytes.fromhex(fields[column]), "little") for column in (1, 7)
+        )
         if mask:
             yield ipaddress.IPv4Network((destination, mask.bit_count()))
 
@@ -96,8 +109,8 @@ def parse_routes(proc_net_route: str) -> Iterator[ipaddress.IPv4Network]:
 def choose_subnet(node: str, taken: Iterable[ipaddress.IPv4Network]) -> str:
     """Return a /24 for `node`'s pods that overlaps none of `taken`.
 
-    The search starts at a place given by the name: two clusters that come up at the same moment would else choose the
-    same.
+    The node's name determines where the search starts. Otherwise, two clusters that start at the
+    same moment would choose the same network.
     """
     taken = list(taken)
     candidates = list(POOL.subnets(new_prefix=24))
@@ -109,10 +122,10 @@ def choose_subnet(node: str, taken: Iterable[ipaddress.IPv4Network]) -> str:
 
 
 def cni_config(node: Node) -> str:
-    """Return the CNI network: a bridge in the host's network namespace, so that host processes reach the pods.
+    """Return the CNI network: a bridge in the host's network namespace.
 
-    `isGateway` stays off: it would switch on IP forwarding for the whole machine. The bridge has its address before
-    the first pod.
+    Host processes can reach the pods. `isGateway` stays off: it would turn on IP forwarding for the
+    whole machine. The bridge has its address before the first pod.
     """
     ipam = {
         "type": "cni-host-local",
@@ -120,16 +133,22 @@ def cni_config(node: Node) -> str:
         "routes": [{"dst": "0.0.0.0/0"}],
         "dataDir": "/run/cni",
     }
-    bridge = {"type": "cni-bridge", "bridge": node.bridge, "isGateway": False, "ipMasq": False, "ipam": ipam}
+    bridge = {
+        "type": "cni-bridge",
+        "bridge": node.bridge,
+        "isGateway": False,
+        "ipMasq": False,
+        "ipam": ipam,
+    }
     return json.dumps({"cniVersion": "1.0.0", "name": "reprieve", "plugins": [bridge]}, indent=1)
 
 
 def containerd_config(node: Node, snapshotter: str) -> str:
     """Return containerd's configuration.
 
-    `restrict_oom_score_adj`: without it, every sandbox fails with "can't get final child's PID from pipe: EOF" on a
-    machine that withholds CAP_SYS_RESOURCE. `pinned_images`: without it, the kubelet may collect the sandbox image,
-    and there is no registry to get it back from.
+    `restrict_oom_score_adj`: without it, every sandbox fails with "can't get final child's PID from
+    pipe: EOF" on a machine that withholds CAP_SYS_RESOURCE. `pinned_images`: without it, the
+    kubelet may collect the sandbox image, and there is no registry to pull it from again.
     """
     runc = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc"
     lines: dict[str, dict[str, Any]] = {
@@ -140,7 +159,9 @@ def containerd_config(node: Node, snapshotter: str) -> str:
         "plugins.'io.containerd.cri.v1.runtime'": {"restrict_oom_score_adj": True},
         "plugins.'io.containerd.cri.v1.runtime'.cni": {
             "use_internal_loopback": True,
-            "bin_dirs": sorted({str(Path(node.programs[name]).parent) for name in ("cni-bridge", "cni-host-local")}),
+            "bin_dirs": sorted(
+                {str(Path(node.programs[name]).parent) for name in ("cni-bridge", "cni-host-local")}
+            ),
             "conf_dir": CNI_CONFIG,
         },
         runc: {"runtime_type": "io.containerd.runc.v2"},
@@ -150,13 +171,16 @@ def containerd_config(node: Node, snapshotter: str) -> str:
 
 
 def _toml(section: str, values: dict[str, Any]) -> str:
-    # JSON's strings, numbers, booleans and lists are also TOML's.
+    # JSON's strings, numbers, booleans and lists are also valid TOML.
     body = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
     return "\n".join(([f"[{section}]"] if section else []) + body) + "\n"
 
 
 def kubelet_config(node: Node, open_files: int) -> str:
-    """Return the kubelet's configuration (JSON is YAML). `open_files` is the limit that it inherits."""
+    """Return the kubelet's configuration (JSON is YAML).
+
+    `open_files` is the limit that it inherits.
+    """
     values = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -174,16 +198,18 @@ def kubelet_config(node: Node, open_files: int) -> str:
         "cgroupRoot": f"/{node.cgroup}",
         "failCgroupV1": False,
         "failSwapOn": False,
-        # Nothing answers there; but without an address every pod gets a Warning Event MissingClusterDNS, again and
-        # again.
+        # Nothing answers there. Without an address, every pod gets the Warning Event
+        # MissingClusterDNS again
+        # and again.
         "clusterDNS": [node.address],
         "clusterDomain": "cluster.local",
-        # Empty. The machine's own may be a link into /run, which the node does not see.
+        # Empty: the machine's own file may be a link into /run, which the node does not see.
         "resolvConf": f"{CONFIG}/resolv.conf",
-        # A changed ConfigMap reaches its pods' files at the next sync (default: a minute); a changed annotation at
-        # once, whatever stands here.
+        # A changed ConfigMap reaches its pods' files at the next sync (default: a minute); a
+        # changed
+        # annotation reaches them at once, whatever this value.
         "syncFrequency": "2s",
-        # Images cannot be had again and the machine's disk is not the node's: never collect, never evict.
+        # Images cannot be pulled again, and the disk is shared: never collect images, never evict.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": dict.fromkeys(EVICTION_SIGNALS, "0%"),
         "localStorageCapacityIsolation": False,

@@ -1,8 +1,9 @@
-"""The first process of a real node, in namespaces of its own: `python -m realcluster.node_init NODE.json`.
+"""The first process of a real node: `python -m realcluster.node_init NODE.json`.
 
-All that the node mounts is private and goes with this process, and so does every process of the node: the kernel
-kills a PID namespace with its first process. That is what makes `down` sure. The network namespace is the host's, so
-that the host's processes reach the pods.
+It has mount and PID namespaces of its own. The node's mounts are private and disappear with this
+process. So do all processes of the node: the kernel kills a PID namespace with its first process.
+Therefore `down` leaves nothing behind. The network namespace is the host's, so that the host's
+processes reach the pods.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pathlib import Path
 from . import node_config, node_kernel
 from .node_config import CONTAINERD_SOCKET, Node
 
-# Where the programs of a node keep things. Covered by empty folders, so that a kubelet or Docker of the machine's own
-# is not disturbed.
+# Where the node's programs keep their data. Empty folders cover these, so that the machine's own
+# kubelet or Docker is not disturbed.
 PRIVATE = ("/run", "/var/lib", "/var/log")
 SHOWN = {
     "kubelet": "/var/lib/kubelet",
@@ -37,7 +38,9 @@ RESTART_SECONDS = 1.0
 def main() -> None:
     """Run the node until this process is told to end."""
     node = Node.from_json(Path(sys.argv[1]).read_text())
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the first process of a namespace has no default actions
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(0)
+    )  # the first process of a namespace has no default actions
     prepare_mounts(node)
     folders = dict.fromkeys(str(Path(program).parent) for program in node.programs.values())
     environment = {
@@ -48,10 +51,14 @@ def main() -> None:
     running = {"containerd": start(node, "containerd", commands["containerd"], environment)}
     wait_for_containerd()
     for image in node.images:
-        subprocess.run([node.programs["ctr"], "-n", "k8s.io", "images", "import", image], check=True, stdout=sys.stderr)
+        subprocess.run(
+            [node.programs["ctr"], "-n", "k8s.io", "images", "import", image],
+            check=True,
+            stdout=sys.stderr,
+        )
     running["kubelet"] = start(node, "kubelet", commands["kubelet"], environment)
     while True:
-        ended, status = os.wait()  # also reaps whatever lost its parent
+        ended, status = os.wait()  # also reaps orphaned processes
         for name in [name for name, pid in running.items() if pid == ended]:
             log(f"{name} ended with status {os.waitstatus_to_exitcode(status)}; starting it again")
             time.sleep(RESTART_SECONDS)
@@ -59,7 +66,10 @@ def main() -> None:
 
 
 def prepare_mounts(node: Node) -> None:
-    """Put the node's own folders in the usual places, and show the kubelet the sysctl values that it would set."""
+    """Put the node's own folders in the usual places.
+
+    Show the kubelet the sysctl values that it wants.
+    """
     home = Path(node.directory)
     for name in SHOWN:
         (home / name).mkdir(exist_ok=True)
@@ -87,9 +97,13 @@ def prepare_mounts(node: Node) -> None:
 
 @contextmanager
 def kept(paths: Iterable[str]) -> Iterator[None]:
-    """Keep visible those of `paths` that the block covers (a home under /var/lib, say)."""
+    """Keep those of `paths` visible that the block covers (for example, a home under /var/lib)."""
     inside = sorted(
-        {path for path in map(os.path.realpath, paths) if any(Path(path).is_relative_to(folder) for folder in PRIVATE)}
+        {
+            path
+            for path in map(os.path.realpath, paths)
+            if any(Path(path).is_relative_to(folder) for folder in PRIVATE)
+        }
     )
     held = {path: os.open(path, os.O_PATH) for path in inside}
     yield
@@ -104,7 +118,9 @@ def kept(paths: Iterable[str]) -> Iterator[None]:
 
 def containerd(node: Node) -> list[str]:
     """Write containerd's configuration; return its command."""
-    snapshotter = "overlayfs" if node_kernel.overlay_works(Path(node.directory, "overlay")) else "native"
+    snapshotter = (
+        "overlayfs" if node_kernel.overlay_works(Path(node.directory, "overlay")) else "native"
+    )
     config = Path(node_config.CONFIG, "containerd.toml")
     config.write_text(node_config.containerd_config(node, snapshotter))
     network = Path(node_config.CNI_CONFIG, "reprieve.conflist")
@@ -114,7 +130,10 @@ def containerd(node: Node) -> list[str]:
 
 
 def kubelet(node: Node) -> list[str]:
-    """Write the kubelet's configuration; return its command. Its credentials are in the folder already."""
+    """Write the kubelet's configuration; return its command.
+
+    Its credentials are already in place.
+    """
     folder = Path(node_config.CONFIG)
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     (folder / "resolv.conf").touch()
@@ -133,7 +152,9 @@ def kubelet(node: Node) -> list[str]:
 def start(node: Node, name: str, command: list[str], environment: dict[str, str]) -> int:
     """Start a program of the node with a log of its own; return its pid."""
     with Path(node.logs, f"{node.name}-{name}.log").open("ab") as output:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment).pid
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        ).pid
 
 
 def wait_for_containerd() -> None:

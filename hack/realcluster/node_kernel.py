@@ -1,6 +1,7 @@
-"""What a real node needs of the kernel: mounts, a network bridge, a place in the cgroup trees.
+"""The kernel objects of a real node: mounts, a network bridge, cgroups.
 
-By system calls, not by `ip` and `mount`: slim machines lack `ip`, and the errors are more exact.
+The module uses system calls instead of `ip` and `mount`, because slim machines lack `ip` and the
+errors are more exact.
 """
 
 from __future__ import annotations
@@ -26,16 +27,20 @@ CPUSET_FILES = ("cpuset.mems", "cpuset.cpus")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
-    """Mount with the system call of that name; raise OSError with the target's name where it fails."""
+    """Mount by system call; raise OSError with the target's name if it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(
-        source.encode(), target.encode(), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
+        source.encode(),
+        target.encode(),
+        kind.encode() or None,
+        ctypes.c_ulong(flags),
+        data.encode() or None,
     ):
         raise OSError(number := ctypes.get_errno(), os.strerror(number), target)
 
 
 def bind(source: str, target: str) -> None:
-    """Show a file or folder, with all that is mounted in it, at another place."""
+    """Bind-mount a file or folder, with all mounts inside it, at another place."""
     mount(source, target, flags=MS_BIND | MS_REC)
 
 
@@ -47,13 +52,18 @@ def unmount(target: str) -> None:
 
 
 def overlay_works(folder: Path) -> bool:
-    """Say whether an overlay can be mounted in `folder`: not on another overlay, as in a Docker container."""
+    """Return whether an overlay can be mounted in `folder`.
+
+    Not on another overlay, as in Docker.
+    """
     parts = [folder / name for name in ("lower", "upper", "work", "merged")]
     for part in parts:
         part.mkdir(parents=True, exist_ok=True)
     lower, upper, work, merged = map(str, parts)
     try:
-        mount("overlay", merged, "overlay", data=f"lowerdir={lower},upperdir={upper},workdir={work}")
+        mount(
+            "overlay", merged, "overlay", data=f"lowerdir={lower},upperdir={upper},workdir={work}"
+        )
     except OSError:
         return False
     unmount(merged)
@@ -61,7 +71,10 @@ def overlay_works(folder: Path) -> bool:
 
 
 def add_bridge(name: str, network: str, address: str) -> None:
-    """Make a bridge with an address in the host's network namespace; one that exists is given that address again."""
+    """Create a bridge with an address in the host's network namespace.
+
+    Reset an existing one's address.
+    """
     with _network_socket() as control:
         with contextlib.suppress(FileExistsError):
             fcntl.ioctl(control, SIOCBRADDBR, _name(name))
@@ -73,7 +86,7 @@ def add_bridge(name: str, network: str, address: str) -> None:
 
 
 def remove_bridge(name: str) -> None:
-    """Remove a bridge; none of that name is fine."""
+    """Remove a bridge; it need not exist."""
     with _network_socket() as control:
         try:
             _set_up(control, name, up=False)
@@ -99,7 +112,10 @@ def _name(name: str) -> bytes:
 
 
 def parse_cgroup_mounts(proc_mounts: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield (folder, options) of each cgroup hierarchy in the text of /proc/mounts; version 2 has the option "2"."""
+    """Yield (folder, options) of each cgroup hierarchy in /proc/mounts.
+
+    Version 2 has the option "2".
+    """
     for line in proc_mounts.splitlines():
         _, folder, kind, options, *_ = line.split()
         if kind == "cgroup":
@@ -109,7 +125,10 @@ def parse_cgroup_mounts(proc_mounts: str) -> Iterator[tuple[str, frozenset[str]]
 
 
 def make_cgroups(name: str) -> None:
-    """Make `name` in every hierarchy: the kubelet does not start when its root is missing in one."""
+    """Create `name` in every hierarchy.
+
+    The kubelet does not start if its root is missing in one.
+    """
     for folder, options in parse_cgroup_mounts(Path("/proc/mounts").read_text()):
         for parent, child in _steps(Path(folder), name):
             if "2" in options:
@@ -120,7 +139,10 @@ def make_cgroups(name: str) -> None:
 
 
 def remove_cgroups(name: str, seconds: float = 10.0) -> list[str]:
-    """Remove `name` and all below it in every hierarchy, waiting for its processes to be gone; return what is left."""
+    """Remove `name` and its children in every hierarchy after their processes end.
+
+    Return what is left.
+    """
     deadline = time.monotonic() + seconds
     while left := list(_remove_what_is_empty(name)):
         if time.monotonic() > deadline:
@@ -138,7 +160,7 @@ def _remove_what_is_empty(name: str) -> Iterator[str]:
                 pass
             except OSError:
                 yield inner
-        with contextlib.suppress(OSError):  # the common parent goes with the last node in it
+        with contextlib.suppress(OSError):  # the last node removes the common parent
             Path(folder, name).parent.rmdir()
 
 
@@ -151,16 +173,19 @@ def _steps(root: Path, name: str) -> Iterator[tuple[Path, Path]]:
 
 
 def _delegate(group: Path) -> None:
-    """Let the children of a version 2 group have the controllers that it has itself."""
+    """Give a version 2 group's controllers to its children."""
     for controller in (group / "cgroup.controllers").read_text().split():
         with contextlib.suppress(
             OSError
-        ):  # some cannot be (cpu, with real-time processes about); the kubelet names what it misses
+        ):  # some cannot (cpu, if real-time processes run); the kubelet reports what is missing
             (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def _copy_cpuset(parent: Path, child: Path) -> None:
-    """Fill a new version 1 cpuset: without this, no process can be put into it ("no space left on device")."""
+    """Fill a new version 1 cpuset.
+
+    Without this, it accepts no process ("no space left on device").
+    """
     for file in CPUSET_FILES:
         if (child / file).exists() and not (child / file).read_text().strip():
             (child / file).write_text((parent / file).read_text())

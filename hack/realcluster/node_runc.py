@@ -1,6 +1,7 @@
 """runc, which starts containers: the machine's own, or Debian's package unpacked into the cache.
 
-Not from Go modules: built without libseccomp, every sandbox fails with "seccomp not supported".
+It is not built from Go modules: without libseccomp, every sandbox fails with "seccomp not
+supported".
 """
 
 from __future__ import annotations
@@ -19,18 +20,25 @@ PLACE = Path("usr/sbin/runc")  # in the package
 
 
 def obstacle() -> str | None:
-    """Return why no runc can be had here, or None."""
+    """Return why runc cannot be provided here, or None."""
     if program := _present():
-        return None if _has_seccomp(program) else f"{program} does not run, or was built without seccomp"
+        return (
+            None
+            if _has_seccomp(program)
+            else f"{program} does not run, or was built without seccomp"
+        )
     missing = [tool for tool in ("apt-get", "dpkg") if not shutil.which(tool)]
     return f"there is no runc, and no {missing[0]} to get it with" if missing else None
 
 
 def ensure(progress: Progress) -> Path:
-    """Return a runc that works, downloaded if need be."""
+    """Return a working runc; download it if necessary."""
     if program := _present():
         return program
-    with progress.task("downloading runc (Debian package)"), tempfile.TemporaryDirectory() as scratch:
+    with (
+        progress.task("downloading runc (Debian package)"),
+        tempfile.TemporaryDirectory() as scratch,
+    ):
         _download(scratch)
         for package in Path(scratch).glob("*.deb"):
             _run(["dpkg", "-x", str(package), f"{scratch}/unpacked"], scratch)
@@ -40,7 +48,8 @@ def ensure(progress: Progress) -> Path:
         shutil.copy(Path(scratch, "unpacked", PLACE), part)
         if not _has_seccomp(part):
             raise ClusterError(
-                "the runc of this distribution does not run here: install its package `runc` with what it depends on"
+                "this distribution's runc does not run here: install its package `runc` with its "
+                "dependencies"
             )
         part.replace(program)
     return program
@@ -65,8 +74,8 @@ def _has_seccomp(program: Path) -> bool:
 
 
 def _download(folder: str) -> None:
-    """Download the package into `folder`; with fresh package lists if the machine's are missing or stale."""
-    # Without the option, apt drops its rights and cannot write into a private folder.
+    """Download the package into `folder`; refresh missing or stale package lists first."""
+    # Without this option, apt drops its privileges and cannot write into a private folder.
     download = ["apt-get", "-o", "APT::Sandbox::User=root", "download", PACKAGE]
     try:
         _run(download, folder)
@@ -76,8 +85,16 @@ def _download(folder: str) -> None:
 
 
 def _run(command: list[str], folder: str) -> None:
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise ClusterError(
-            f"{done.stdout.strip()}\nno runc on this machine, and `{' '.join(command)}` failed: install runc"
+            f"{done.stdout.strip()}\nno runc on this machine, and `{' '.join(command)}` failed: "
+            "install runc"
         )

@@ -1,4 +1,7 @@
-"""Where things are kept outside the tree: the user's cache (built programs) and state (clusters), by the XDG rules."""
+"""Folders outside the tree, by the XDG rules.
+
+The cache (built programs) and the state (clusters).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from pathlib import Path
 
 
 def cache_home() -> Path:
-    """Return the folder for what can be built again."""
+    """Return the folder for files that can be built again."""
     return _base("XDG_CACHE_HOME", ".cache") / "reprieve"
 
 
 def state_home() -> Path:
-    """Return the folder for what must outlive a command: one folder a cluster."""
+    """Return the folder for files that outlive a command: one folder for each cluster."""
     return _base("XDG_STATE_HOME", ".local/state") / "reprieve"
 
 

@@ -1,6 +1,7 @@
-"""What can be built, from which pinned Go modules. The versions themselves stand in the pins' `go.mod` and nowhere else.
+"""The programs that can be built, and their pinned Go modules.
 
-A new binary is a new row of BINARIES. Nothing here runs a command.
+The versions are in the pins' `go.mod` files and nowhere else. A new binary is a new row of
+BINARIES. This module runs no command.
 """
 
 from __future__ import annotations
@@ -12,20 +13,24 @@ from pathlib import Path
 from .errors import ClusterError
 
 PINS = Path(__file__).parent / "pins"
-# Pins whose programs are written beside what uses them; all others stand in PINS.
+# Pins whose sources are beside the code that uses them; all others are in PINS.
 ELSEWHERE = {"bench": Path(__file__).parent.parent / "bench" / "peers"}
 
 
 @dataclass(frozen=True)
 class Binary:
-    """One program: the pin (a folder with a module graph), its module there, and how it is compiled."""
+    """One program: its pin (a folder with a module graph), its module, and its build options."""
 
     pin: str
     module: str
     package: str
-    seconds: int  # estimate for two cores, after those above it in the table; for the notice before a first build
-    stamp: str = ""  # the module whose version Kubernetes' own version variables are set to; "" leaves them alone
-    variables: tuple[tuple[str, str], ...] = ()  # further link-time variables; "{version}" in a value is replaced
+    seconds: int  # estimated, on two cores, after the rows above; shown before a first build
+    stamp: str = (
+        ""  # the module whose version is stamped into Kubernetes' version variables; "": none
+    )
+    variables: tuple[
+        tuple[str, str], ...
+    ] = ()  # further link-time variables; "{version}" in a value is replaced
     cgo: bool = False
     tags: tuple[str, ...] = ()
 
@@ -42,7 +47,13 @@ CNI = "github.com/containernetworking/plugins"
 
 
 def _node(package: str, seconds: int) -> Binary:
-    return Binary("node", CONTAINERD, package, seconds, variables=((f"{CONTAINERD}/version.Version", "{version}"),))
+    return Binary(
+        "node",
+        CONTAINERD,
+        package,
+        seconds,
+        variables=((f"{CONTAINERD}/version.Version", "{version}"),),
+    )
 
 
 def _bench(folder: str, seconds: int) -> Binary:
@@ -64,7 +75,8 @@ BINARIES: dict[str, Binary] = {
     "cni-bridge": Binary("node", CNI, f"{CNI}/plugins/main/bridge", 10),
     "cni-host-local": Binary("node", CNI, f"{CNI}/plugins/ipam/host-local", 1),
     "pause": _node("./cmd/pause", 1),
-    # Stamped with the Kubernetes it is built against: otherwise it stops at its emulation-version check.
+    # Stamped with the Kubernetes version it is built against: otherwise its emulation-version check
+    # fails.
     "kube-scheduler-plugins": Binary(
         "scheduler-plugins",
         "sigs.k8s.io/scheduler-plugins",
@@ -79,8 +91,23 @@ BINARIES: dict[str, Binary] = {
 }
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "control-plane": ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"),
-    "node": ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "cni-bridge", "cni-host-local", "pause"),
+    "control-plane": (
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubectl",
+        "kwok",
+    ),
+    "node": (
+        "kubelet",
+        "containerd",
+        "containerd-shim-runc-v2",
+        "ctr",
+        "cni-bridge",
+        "cni-host-local",
+        "pause",
+    ),
     "scheduler-plugins": ("kube-scheduler-plugins",),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
 }
@@ -93,8 +120,15 @@ def pin_files(pin: str) -> tuple[Path, Path]:
 
 
 def own_sources(binary: Binary) -> list[Path]:
-    """Return the Go files of a program that is written here, beside its `go.mod`; none for one from a module."""
-    return sorted((_folder(binary.pin) / binary.package).glob("*.go")) if binary.package.startswith(".") else []
+    """Return the Go files of a program whose source is here, beside its `go.mod`.
+
+    Otherwise none.
+    """
+    return (
+        sorted((_folder(binary.pin) / binary.package).glob("*.go"))
+        if binary.package.startswith(".")
+        else []
+    )
 
 
 def version(binary: Binary) -> str:
@@ -103,7 +137,10 @@ def version(binary: Binary) -> str:
 
 
 def module_version(go_mod: str, module: str) -> str:
-    """Return the version of `module` that `go_mod` builds with: a replacement wins over a requirement."""
+    """Return the version of `module` that `go_mod` builds with.
+
+    A replacement overrides a requirement.
+    """
     name = re.escape(module)
     for pattern in (rf"^\s*(?:replace )?{name} => \S+ (v\S+)", rf"^\s*(?:require )?{name} (v\S+)"):
         if found := re.search(pattern, go_mod, re.MULTILINE):
@@ -112,21 +149,26 @@ def module_version(go_mod: str, module: str) -> str:
 
 
 def go_directive(go_mod: str) -> tuple[int, ...]:
-    """Return the least Go version that `go_mod` asks for, like `(1, 26, 0)`."""
+    """Return the lowest Go version that `go_mod` requires, like `(1, 26, 0)`."""
     found = re.search(r"^go (\d+(?:\.\d+)*)", go_mod, re.MULTILINE)
     return tuple(int(part) for part in found[1].split(".")) if found else (1,)
 
 
 def link_flags(binary: Binary) -> str:
-    """Return the value of `-ldflags`: no symbol tables, and the version variables that the program reports."""
+    """Return the value of `-ldflags`: no symbol tables, and the version variables."""
     values = {key: value.replace("{version}", version(binary)) for key, value in binary.variables}
     if binary.stamp:
-        values |= _kubernetes_version(module_version(pin_files(binary.pin)[0].read_text(), binary.stamp))
+        values |= _kubernetes_version(
+            module_version(pin_files(binary.pin)[0].read_text(), binary.stamp)
+        )
     return " ".join(["-s", "-w", *(f"-X {key}={value}" for key, value in values.items())])
 
 
 def _kubernetes_version(git_version: str) -> dict[str, str]:
-    """Return what Kubernetes' own build sets; without it a server calls itself v0.0.0 and clients mistrust it."""
+    """Return the variables that Kubernetes' own build sets.
+
+    Without them a server reports v0.0.0.
+    """
     major, minor, _ = git_version.removeprefix("v").split(".", 2)
     stamp = {"gitVersion": git_version, "gitMajor": major, "gitMinor": minor}
     stamp |= {"gitCommit": "go-module", "gitTreeState": "archive"}

@@ -1,4 +1,4 @@
-"""One block of ports a cluster, so that several stand side by side and a glance at a port tells whose it is."""
+"""A block of ports for each cluster: several run side by side, and a port tells its cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ OFFSETS = {
     "kube-controller-manager": 3,
     "kube-scheduler": 4,
     "kwok": 5,
-    # 6 to 9 are for processes beside the cluster, such as Reprieve's own two programs; 10 to 19 for real nodes.
+    # 6 to 9 are for processes beside the cluster, such as Reprieve's own two programs; 10 to 19 for
+    # real nodes.
     "webhooks": 6,
     "operator": 7,
 }
@@ -36,11 +37,13 @@ def block(base: int) -> range:
 
 
 def choose(taken_bases: Iterable[int]) -> int:
-    """Return the first base whose block no recorded cluster has and where nothing listens."""
+    """Return the first base whose block is free: no recorded cluster has it and nothing listens."""
     for base in _bases():
         if not overlaps(base, taken_bases) and all(is_free(number) for number in block(base)):
             return base
-    raise ClusterError(f"no {BLOCK} free ports in a row above {FIRST}: remove a cluster with `hack/cluster down`")
+    raise ClusterError(
+        f"no {BLOCK} free ports in a row above {FIRST}: remove a cluster with `hack/cluster down`"
+    )
 
 
 def check(base: int, taken_bases: Iterable[int]) -> None:
@@ -48,23 +51,28 @@ def check(base: int, taken_bases: Iterable[int]) -> None:
     if not LEAST <= base <= END - BLOCK:
         raise ClusterError(f"--port-base {base} must be between {LEAST} and {END - BLOCK}")
     if overlaps(base, taken_bases):
-        raise ClusterError(f"--port-base {base} overlaps the {BLOCK} ports of another cluster; {OTHERWISE}")
+        raise ClusterError(
+            f"--port-base {base} overlaps the {BLOCK} ports of another cluster; {OTHERWISE}"
+        )
     if busy := [number for number in block(base) if not is_free(number)]:
         raise ClusterError(f"--port-base {base}: something listens on {busy[0]}; {OTHERWISE}")
 
 
 def overlaps(base: int, others: Iterable[int]) -> bool:
-    """Say whether the block at `base` shares a port with the block of one of `others`."""
+    """Return whether the block at `base` shares a port with a block of `others`."""
     return any(abs(base - other) < BLOCK for other in others)
 
 
 def pod_cidr(base: int) -> str:
-    """Return the loopback network of the cluster's simulated pods; the next 200 blocks of ports have others."""
+    """Return the loopback network of the cluster's simulated pods.
+
+    200 blocks have different ones.
+    """
     return f"127.{20 + base // BLOCK % 200}.0.0/16"
 
 
 def is_free(number: int) -> bool:
-    """Say whether a server could listen on this port of 127.0.0.1 now."""
+    """Return whether a server could listen on this port of 127.0.0.1 now."""
     with socket.socket() as candidate:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

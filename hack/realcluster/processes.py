@@ -1,6 +1,7 @@
-"""Processes that outlive the command which started them, and are known again by pid *and* start time.
+"""Processes that outlive the command which started them, identified by pid *and* start time.
 
-A pid alone is not an identity: after a crash or a reboot it may belong to anyone, and `down` must never end a stranger.
+A pid alone is no identity: after a crash or a reboot, another program may have it, and `down` must
+never end a foreign process.
 """
 
 from __future__ import annotations
@@ -20,43 +21,51 @@ TERM_SECONDS = 10.0  # between TERM and KILL: etcd and the API server need about
 
 @dataclass(frozen=True)
 class Identity:
-    """One process, for as long as the machine is up: the kernel never gives the same pid twice within a clock tick."""
+    """One process.
+
+    The kernel never reuses a pid within a clock tick, so both together are unique.
+    """
 
     pid: int
     started: int  # clock ticks after boot: field 22 of /proc/PID/stat
     boot: str
 
     def is_alive(self) -> bool:
-        """Say whether this very process still runs."""
+        """Return whether this same process still runs."""
         return identify(self.pid) == self
 
 
 def identify(pid: int) -> Identity | None:
-    """Return who `pid` is now; None when nobody is, or only a zombie that nobody has waited for."""
+    """Return the identity of `pid`, or None if it does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
-    state, *fields = stat.rpartition(")")[2].split()  # the name before ")" may hold anything
+    state, *fields = stat.rpartition(")")[
+        2
+    ].split()  # the name before ")" may contain any character
     return None if state in "ZX" else Identity(pid, int(fields[18]), boot)
 
 
 def memory_mib(pid: int) -> int:
-    """Return the resident memory of a process in MiB; 0 when it is gone."""
+    """Return the resident memory of a process in MiB; 0 if it has ended."""
     with contextlib.suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+        return (
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            >> 20
+        )
     return 0
 
 
 class Processes:
-    """The processes of one cluster: `pids/NAME.json` says who, `logs/NAME.log` what they wrote."""
+    """A cluster's processes: `pids/NAME.json` has the identity, `logs/NAME.log` the output."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
 
     def log(self, name: str) -> Path:
-        """Return the file that holds what the component wrote, over all its starts."""
+        """Return the file with the component's output, over all its starts."""
         return self._home / "logs" / f"{name}.log"
 
     def names(self) -> list[str]:
@@ -68,8 +77,10 @@ class Processes:
         recorded = self._recorded(name)
         return recorded if recorded and recorded.is_alive() else None
 
-    def start(self, name: str, command: Sequence[object], env: Mapping[str, str] | None = None) -> Identity:
-        """Start `command` in a session of its own, so that it outlives this one, unless that name runs already."""
+    def start(
+        self, name: str, command: Sequence[object], env: Mapping[str, str] | None = None
+    ) -> Identity:
+        """Start `command`, unless the name already runs, in a session that outlives this one."""
         if alive := self.running(name):
             return alive
         self.log(name).parent.mkdir(parents=True, exist_ok=True)
@@ -84,12 +95,14 @@ class Processes:
                 start_new_session=True,
             )
         identity = self.adopt(name, child.pid)
-        child.returncode = 0  # nobody waits for it: without this, Python warns that it still runs
+        child.returncode = 0  # never waited for: without this, Python warns that it still runs
         return identity
 
     def adopt(self, name: str, pid: int) -> Identity:
-        """Record a process that somebody else started, so that `down` ends it too."""
-        identity = identify(pid) or Identity(pid, 0, "")  # already dead: recorded as one that can never be alive
+        """Record a process that another program started, so that `down` ends it too."""
+        identity = identify(pid) or Identity(
+            pid, 0, ""
+        )  # already dead: this identity is never alive
         file = self._file(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")
@@ -98,7 +111,7 @@ class Processes:
         return identity
 
     def stop(self, names: Iterable[str], *, kill: bool = False) -> None:
-        """End these processes with TERM, after a while with KILL (at once if `kill`), and forget them."""
+        """End these processes with TERM, later with KILL (at once if `kill`), and forget them."""
         wanted = list(names)
         alive = [identity for name in wanted if (identity := self.running(name))]
         self._signal(alive, signal.SIGKILL if kill else signal.SIGTERM)
@@ -133,7 +146,7 @@ class Processes:
 
 
 def _wait_until_gone(processes: Iterable[Identity], seconds: float) -> list[Identity]:
-    """Return those that are still there after `seconds`."""
+    """Return the processes that still run after `seconds`."""
     deadline = time.monotonic() + seconds
     left = [process for process in processes if process.is_alive()]
     while left and time.monotonic() < deadline:

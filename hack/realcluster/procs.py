@@ -1,12 +1,14 @@
-"""Pods as local processes, where no real node can run: `python -m realcluster.procs --name CLUSTER`.
+"""Pods as local processes: `python -m realcluster.procs --name CLUSTER`.
 
-A pod on a simulated node that is annotated `reprieve.dev/local-process: "true"` is made Running by kwok, with a
-loopback address of its own. This program does what remains of a kubelet's work for it: it runs the first container's
-command on that address, keeps its downward-API files up to date, sends TERM and, after the grace period, KILL,
-reports how it ended, and removes the pod. It never touches other pods.
+This serves machines where no real node can run. kwok makes a pod on a simulated node Running, with
+a loopback address of its own. If the pod is annotated `reprieve.dev/local-process: "true"`, this
+program does the rest of a kubelet's work: it runs the first container's command on that address,
+updates the downward-API files, sends TERM and, after the grace period, KILL, reports how the
+container ended, and removes the pod. It never touches other pods.
 
-Different from a container: the process sees the machine's files, its user is the caller, and TERM ends it where it
-has no handler (as PID 1 of a container it would be ignored). It must listen on its pod's address, not on all.
+Differences from a container: the process sees the machine's files, its user is the caller, and TERM
+ends it if it has no handler (PID 1 of a container would ignore it). The process must listen on its
+pod's address, not on all addresses.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def start(cluster: Cluster) -> None:
 
 
 def main() -> None:
-    """Run until TERM, then take the processes along."""
+    """Run until TERM, then end the processes too."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", required=True, help="the cluster")
     runner = Runner(state.get(parser.parse_args().name))
@@ -61,7 +63,10 @@ class Runner:
         self._simulated: dict[str, bool] = {}
 
     def run(self) -> None:
-        """Follow the pods for ever; a server that is away, or a watch that breaks, only means to look again."""
+        """Follow the pods until the process ends.
+
+        After a lost server or a broken watch, list again.
+        """
         while True:
             try:
                 for kind, pod in watch(self._cluster, self._relist()):
@@ -76,7 +81,7 @@ class Runner:
             workload.kill()
 
     def observe(self, kind: str, pod: Json) -> None:
-        """Do what an event about a pod asks for."""
+        """Handle a watch event of a pod."""
         if not procs_pod.is_local(pod) or not self._is_simulated(pod["spec"].get("nodeName", "")):
             return
         uid = pod["metadata"]["uid"]
@@ -90,7 +95,7 @@ class Runner:
 
     @staticmethod
     def _wants_process(pod: Json) -> bool:
-        """Say whether the pod is to be run, or was run by a runner that is gone and is now to be ended."""
+        """Return whether to run the pod, or to end it because an earlier runner ran it."""
         if pod["metadata"].get("deletionTimestamp"):
             return True
         return bool(pod.get("status", {}).get("podIP")) and not procs_pod.has_ended(pod)
@@ -107,9 +112,9 @@ class Runner:
 
     def _is_simulated(self, node: str) -> bool:
         if node and node not in self._simulated:
-            annotations = api.call(self._cluster, "GET", f"/api/v1/nodes/{node}", user=USER)["metadata"].get(
-                "annotations", {}
-            )
+            annotations = api.call(self._cluster, "GET", f"/api/v1/nodes/{node}", user=USER)[
+                "metadata"
+            ].get("annotations", {})
             key, value = kwok.ANNOTATION
             self._simulated[node] = annotations.get(key) == value
         return self._simulated.get(node, False)
@@ -118,7 +123,7 @@ class Runner:
         return Folders(self._home / "pods" / uid, self._home / "host")
 
     def _data(self, pod: Json) -> Lookup:
-        """Read the ConfigMaps and Secrets that the pod refers to; a missing one is empty."""
+        """Read the ConfigMaps and Secrets that the pod refers to; a missing one counts as empty."""
         found = {}
         for kind, name in procs_pod.references(pod):
             path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/{kind}/{name}"
@@ -128,13 +133,14 @@ class Runner:
                 content = {}
             decode = kind == "secrets"
             found[kind, name] = {
-                key: base64.b64decode(text).decode() if decode else text for key, text in content.items()
+                key: base64.b64decode(text).decode() if decode else text
+                for key, text in content.items()
             }
         return found
 
 
 def watch(cluster: Cluster, version: str) -> Iterator[tuple[str, Json]]:
-    """Yield (kind, pod) for each change of a pod since `version`, until the server ends the stream."""
+    """Yield (kind, pod) for each change of a pod since `version`; end when the server does."""
     path = f"/api/v1/pods?watch=true&resourceVersion={version}&timeoutSeconds={WATCH_SECONDS}"
     for line in api.stream(cluster, path, user=USER):
         event = json.loads(line)

@@ -1,7 +1,7 @@
-"""A pod's first container, said for a local process: command, environment, files and final status. Pure.
+"""A pod's first container as a local process: command, environment, files and final status. Pure.
 
-Follows the kubelet's rules where a workload could notice: `$(VAR)` expansion, the text of downward-API files, phases
-and exit codes.
+It follows the kubelet's rules where a workload could notice a difference: `$(VAR)` expansion, the
+text of downward-API files, phases and exit codes.
 """
 
 from __future__ import annotations
@@ -15,34 +15,39 @@ from pathlib import Path
 from typing import Any
 
 Json = Any
-Lookup = Mapping[tuple[str, str], Mapping[str, str]]  # (kind, name) -> the data of a ConfigMap or Secret
+Lookup = Mapping[
+    tuple[str, str], Mapping[str, str]
+]  # (kind, name) -> the data of a ConfigMap or Secret
 
 ANNOTATION = "reprieve.dev/local-process"
 INTERPRETER_NAMES = ("python", "python3", "/usr/bin/python", "/usr/bin/python3")
 VARIABLE = re.compile(r"\$(\$|\((?P<name>[-._a-zA-Z][-._a-zA-Z0-9]*)\))")
-LOST = 255  # what a kubelet reports for a container that it finds gone
+LOST = 255  # what a kubelet reports for a container that has disappeared
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where volumes are kept: `pod` for those that end with the pod, `host` for those that outlive it."""
+    """Where volumes are.
+
+    `pod` for those that end with the pod, `host` for those that outlive it.
+    """
 
     pod: Path
     host: Path
 
 
 def is_local(pod: Json) -> bool:
-    """Say whether the pod asks for a local process."""
+    """Return whether the pod asks for a local process."""
     return bool((pod["metadata"].get("annotations") or {}).get(ANNOTATION) == "true")
 
 
 def has_ended(pod: Json) -> bool:
-    """Say whether the pod's phase is one of the two last ones."""
+    """Return whether the pod's phase is Succeeded or Failed."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def references(pod: Json) -> set[tuple[str, str]]:
-    """Return the (kind, name) of the ConfigMaps and Secrets that the first container or its volumes read."""
+    """Return the (kind, name) of ConfigMaps and Secrets that the container and its volumes read."""
     found = set()
     for source in _volume_sources(pod):
         if "configMap" in source:
@@ -57,18 +62,20 @@ def references(pod: Json) -> set[tuple[str, str]]:
 
 
 def environment(pod: Json, data: Lookup, folders: Folders) -> dict[str, str]:
-    """Return the container's own variables, expanded in their order, with local folders for mount paths."""
+    """Return the container's variables, expanded in order, with local folders for mount paths."""
     values: dict[str, str] = {}
     for variable in _container(pod).get("env", []):
         if "valueFrom" in variable:
             values[variable["name"]] = _value_from(pod, variable["valueFrom"], data)
         else:
-            values[variable["name"]] = localize(expand(variable.get("value", ""), values), mounts(pod, folders))
+            values[variable["name"]] = localize(
+                expand(variable.get("value", ""), values), mounts(pod, folders)
+            )
     return values
 
 
 def command(pod: Json, variables: Mapping[str, str], folders: Folders) -> list[str]:
-    """Return program and arguments, expanded, with local folders for mount paths and this Python for Python."""
+    """Return program and arguments, expanded, with local folders and this Python interpreter."""
     container = _container(pod)
     words = (
         [*container.get("command", []), *container.get("args", [])]
@@ -81,7 +88,10 @@ def command(pod: Json, variables: Mapping[str, str], folders: Folders) -> list[s
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` by its value; `$$` is a dollar sign, and a name that nobody defined stays as it is."""
+    """Replace `$(NAME)` by its value.
+
+    `$$` is a dollar sign, and an undefined name stays as it is.
+    """
 
     def value(found: re.Match[str]) -> str:
         return "$" if found["name"] is None else variables.get(found["name"], found[0])
@@ -93,14 +103,15 @@ def mounts(pod: Json, folders: Folders) -> dict[str, Path]:
     """Return the local folder of each mount path of the first container."""
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", [])}
     return {
-        mount["mountPath"].rstrip("/"): _volume_folder(pod, volumes[mount["name"]], folders) / mount.get("subPath", "")
+        mount["mountPath"].rstrip("/"): _volume_folder(pod, volumes[mount["name"]], folders)
+        / mount.get("subPath", "")
         for mount in _container(pod).get("volumeMounts", [])
         if mount["name"] in volumes
     }
 
 
 def localize(word: str, places: Mapping[str, Path]) -> str:
-    """Replace a mount path at the start of `word`, or after its first `=` (`--file=/data/x`), by its local folder."""
+    """Replace a mount path at the start of `word`, or after its first `=` (`--file=/data/x`)."""
     option, equals, rest = word.partition("=")
     if equals and rest.startswith("/"):
         return f"{option}={localize(rest, places)}"
@@ -119,7 +130,11 @@ def files(pod: Json, data: Lookup, folders: Folders) -> dict[Path, str]:
             for kind, field in (("configmaps", "configMap"), ("secrets", "secret")):
                 if reference := source.get(field):
                     content = data.get((kind, reference.get("secretName") or reference["name"]), {})
-                    found |= {folder / path: content[key] for key, path in _items(reference, content) if key in content}
+                    found |= {
+                        folder / path: content[key]
+                        for key, path in _items(reference, content)
+                        if key in content
+                    }
     return found | downward_files(pod, folders)
 
 
@@ -137,14 +152,18 @@ def downward_files(pod: Json, folders: Folders) -> dict[Path, str]:
 
 
 def field(pod: Json, path: str) -> str:
-    """Return what a `fieldRef` stands for; "" where the pod has no such field."""
+    """Return the value of a `fieldRef`; "" if the pod has no such field."""
     if keyed := re.fullmatch(r"metadata\.(annotations|labels)\['(.+)'\]", path):
         return str((pod["metadata"].get(keyed[1]) or {}).get(keyed[2], ""))
     if path in ("metadata.annotations", "metadata.labels"):
-        # As the kubelet writes it: key="value", quoted as in Go, in the order of the keys, without an end of line at
-        # the end.
+        # As the kubelet writes it: key="value", quoted as in Go, sorted by key, without a newline
+        # at the
+        # end.
         values = pod["metadata"].get(path.removeprefix("metadata.")) or {}
-        return "\n".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(values.items()))
+        return "\n".join(
+            f"{key}={json.dumps(value, ensure_ascii=False)}"
+            for key, value in sorted(values.items())
+        )
     if path == "status.podIPs":
         return ",".join(entry["ip"] for entry in pod["status"].get("podIPs", []))
     value = pod
@@ -154,7 +173,7 @@ def field(pod: Json, path: str) -> str:
 
 
 def restarts(pod: Json, exit_code: int) -> bool:
-    """Say whether a kubelet would start the container again."""
+    """Return whether a kubelet would restart the container."""
     policy = pod["spec"].get("restartPolicy", "Always")
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
@@ -174,7 +193,7 @@ def restarted_status(pod: Json, exit_code: int, count: int, started: str, now: s
 
 
 def final_status(pod: Json, exit_code: int, started: str, now: str) -> Json:
-    """Return the status of a pod whose container has ended for good, as a kubelet writes it."""
+    """Return the final status of a pod whose container has ended, as a kubelet writes it."""
     reason = "PodFailed" if exit_code else "PodCompleted"
     conditions = [
         condition
@@ -186,12 +205,23 @@ def final_status(pod: Json, exit_code: int, started: str, now: str) -> Json:
         for condition in pod["status"].get("conditions", [])
     ]
     first, *others = pod["status"].get("containerStatuses") or [_unknown_container(pod)]
-    ended = [first | _ended(exit_code, started, now), *(other | _ended(0, started, now) for other in others)]
-    return {"phase": "Failed" if exit_code else "Succeeded", "conditions": conditions, "containerStatuses": ended}
+    ended = [
+        first | _ended(exit_code, started, now),
+        *(other | _ended(0, started, now) for other in others),
+    ]
+    return {
+        "phase": "Failed" if exit_code else "Succeeded",
+        "conditions": conditions,
+        "containerStatuses": ended,
+    }
 
 
 def _ended(exit_code: int, started: str, now: str) -> Json:
-    return {"ready": False, "started": False, "state": {"terminated": _terminated(exit_code, started, now)}}
+    return {
+        "ready": False,
+        "started": False,
+        "state": {"terminated": _terminated(exit_code, started, now)},
+    }
 
 
 def _terminated(exit_code: int, started: str, now: str) -> Json:
@@ -201,7 +231,12 @@ def _terminated(exit_code: int, started: str, now: str) -> Json:
 
 def _unknown_container(pod: Json) -> Json:
     container = _container(pod)
-    return {"name": container["name"], "image": container.get("image", ""), "imageID": "", "restartCount": 0}
+    return {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "imageID": "",
+        "restartCount": 0,
+    }
 
 
 def _container(pod: Json) -> Json:
@@ -218,7 +253,10 @@ def _volume_folder(pod: Json, volume: Json, folders: Folders) -> Path:
 
 
 def _sources(volume: Json) -> Iterator[Json]:
-    """Yield the volume, or the parts of a projected one. Tokens are no file of a local process."""
+    """Yield the volume, or the parts of a projected one.
+
+    Tokens are not files of a local process.
+    """
     yield from volume["projected"].get("sources", []) if "projected" in volume else [volume]
 
 

@@ -1,4 +1,4 @@
-"""One pod's process: started, kept informed, ended with TERM and KILL, reported. A thread each."""
+"""One pod's process: start, file updates, TERM and KILL, status reports. One thread for each."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from . import api, procs_pod
 from .procs_pod import LOST, Folders, Json, Lookup
 from .state import Cluster
 
-USER = "kwok"  # the audit log then tells these requests, which a kubelet would make, from an administrator's
+USER = "kwok"  # in the audit log, these requests differ from an administrator's
 POLL_SECONDS = 0.02
 AGAIN_SECONDS = 0.5
-# A kubelet's between restarts, doubling; the first restart is at once.
+# A kubelet's delays between restarts, doubling; the first restart is immediate.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 300.0
 
-# The process dies with the runner (PR_SET_PDEATHSIG = 1): a killed runner would else leave it to hold its address.
+# The process dies with the runner (PR_SET_PDEATHSIG = 1). Otherwise, it would keep the address.
 GUARD = "import ctypes,os,sys; ctypes.CDLL(None).prctl(1,9); os.execvp(sys.argv[1],sys.argv[1:])"
 
 
 class Workload:
-    """A pod with its process. `observe` and `kill` are called by the runner's thread, the rest happens in its own."""
+    """A pod with its process.
+
+    The runner's thread calls `observe` and `kill`; the rest has its own.
+    """
 
     def __init__(self, cluster: Cluster, pod: Json, folders: Folders, data: Lookup) -> None:
         self._cluster, self._pod, self._folders, self._data = cluster, pod, folders, data
-        self._lost = folders.pod.exists()  # a runner before this one had it
+        self._lost = folders.pod.exists()  # an earlier runner started it
         self._deleted, self._abandoned = threading.Event(), False
         self._kill_at: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,11 +47,11 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """What its log and its thread are called."""
+        """The name of its log and its thread."""
         return f"pod-{self._pod['metadata']['namespace']}-{self._pod['metadata']['name']}"
 
     def observe(self, pod: Json) -> None:
-        """Take in a new state of the pod: its downward-API files, and its deletion. A grace period can only shrink."""
+        """Handle a new state of the pod: files and deletion. A grace period can only shrink."""
         self._pod = pod
         if self._folders.pod.exists():
             write_files(procs_pod.downward_files(pod, self._folders))
@@ -58,7 +61,10 @@ class Workload:
             self._deleted.set()
 
     def kill(self) -> None:
-        """End the process at once and report nothing: the pod is gone, or the runner ends."""
+        """End the process at once without a report.
+
+        The pod no longer exists, or the runner ends.
+        """
         self._abandoned, self._kill_at = True, 0.0
         self._deleted.set()
         self._signal_all(signal.SIGKILL)
@@ -67,10 +73,14 @@ class Workload:
         """Run the container to its end, report it, and remove the pod if it was deleted."""
         exit_code, runs = self._first_run()
         while not self._deleted.is_set() and procs_pod.restarts(self._pod, exit_code):
-            if self._deleted.wait(min(FIRST_PAUSE_SECONDS * 2 ** (runs - 2), LONGEST_PAUSE_SECONDS) if runs > 1 else 0):
+            if self._deleted.wait(
+                min(FIRST_PAUSE_SECONDS * 2 ** (runs - 2), LONGEST_PAUSE_SECONDS) if runs > 1 else 0
+            ):
                 break
             started, self._started = self._started, now()
-            self._patch_status(procs_pod.restarted_status(self._pod, exit_code, runs, started, self._started))
+            self._patch_status(
+                procs_pod.restarted_status(self._pod, exit_code, runs, started, self._started)
+            )
             exit_code, runs = self._run(), runs + 1
         if self._abandoned:
             return
@@ -85,17 +95,20 @@ class Workload:
         shutil.rmtree(self._folders.pod, ignore_errors=True)
 
     def _first_run(self) -> tuple[int, int]:
-        """Return the exit code of the first run; LOST for a process that an earlier runner took with it."""
+        """Return the exit code of the first run.
+
+        LOST if the process ended with an earlier runner.
+        """
         if self._lost or self._deleted.is_set():
             return LOST, 1
         return self._run(), 1
 
     def _run(self) -> int:
-        """Run the process to its end, told TERM when the pod is deleted and KILL later; return the exit code."""
+        """Run the process to its end; when the pod is deleted, send TERM and later KILL."""
         self._folders.pod.mkdir(parents=True, exist_ok=True)
         write_files(procs_pod.files(self._pod, self._data, self._folders))
         for place in procs_pod.mounts(self._pod, self._folders).values():
-            if not place.is_file():  # one that is mounted by its subPath
+            if not place.is_file():  # mounted by a subPath
                 place.mkdir(parents=True, exist_ok=True)
         try:
             process = self._process = self._start()
@@ -115,7 +128,11 @@ class Workload:
 
     def _start(self) -> subprocess.Popen[bytes]:
         own = procs_pod.environment(self._pod, self._data, self._folders)
-        basis = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self._folders.pod), "PYTHONUNBUFFERED": "1"}
+        basis = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self._folders.pod),
+            "PYTHONUNBUFFERED": "1",
+        }
         command = [sys.executable, "-c", GUARD, *procs_pod.command(self._pod, own, self._folders)]
         with self._log_file.open("ab") as log:
             return subprocess.Popen(
@@ -139,13 +156,15 @@ class Workload:
         return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
 
     def _patch_status(self, status: Json) -> None:
-        """Write the status of this very pod: the uid in a patch is a precondition."""
+        """Write the status of this pod only: the uid in a patch is a precondition."""
         self._insist(
-            "PATCH", f"{self._path}/status", {"metadata": {"uid": self._pod["metadata"]["uid"]}, "status": status}
+            "PATCH",
+            f"{self._path}/status",
+            {"metadata": {"uid": self._pod["metadata"]["uid"]}, "status": status},
         )
 
     def _insist(self, method: str, path: str, body: Json) -> None:
-        """Repeat a request until the server has answered it; a pod that is gone needs nothing more."""
+        """Repeat a request until the server answers; return early if the pod no longer exists."""
         while True:
             try:
                 api.call(self._cluster, method, path, body, user=USER)

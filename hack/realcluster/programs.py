@@ -1,7 +1,8 @@
-"""Reprieve's two programs as local processes beside a cluster, each with the rights of its own ServiceAccount and no more.
+"""Reprieve's two programs as local processes beside a cluster.
 
-Started, stopped, killed and asked whether they are ready. They outlive the command that started them and are known again
-by pid and start time, as the cluster's own processes are; their logs stand beside those.
+Each has the rights of its own ServiceAccount and no more. The programs outlive the command that
+started them. They are identified by pid and start time, as the cluster's own processes are, and
+their logs are beside those.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .state import write_private
 NAMESPACE = "reprieve-system"
 WEBHOOKS, OPERATOR = "reprieve-webhooks", "reprieve-operator"
 TOKEN_DURATION = "24h"  # noqa: S105 (a time, no secret)
-READY_SECONDS = 60.0  # 2 are usual; a busy machine with two cores has needed more
+READY_SECONDS = 60.0  # 2 are usual; a busy machine with two cores needs more
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Place:
 
 
 class Programs:
-    """The two programs beside one cluster; `places` says where they listen."""
+    """The two programs beside one cluster; `places` has their addresses."""
 
     def __init__(self, home: Path, kubectl: Kubectl, places: dict[str, Place]) -> None:
         self._processes = Processes(home)
@@ -49,44 +50,52 @@ class Programs:
         if self.pid(name) is not None:
             return
         kubeconfig = self._write_kubeconfig(name)
-        program = Path(sys.executable).with_name(name)  # as the package's installation put it there
+        program = Path(sys.executable).with_name(name)  # where the package's installation puts it
         command = [program, "--kubeconfig", kubeconfig, *self._places[name].flags]
         self._processes.start(name, command, _environment())
 
     def stop(self, name: str, *, kill: bool = False) -> None:
-        """End a program with TERM, or at once with KILL, as a crash would."""
+        """End a program with TERM, or at once with KILL, like a crash."""
         self._processes.stop([name], kill=kill)
 
     def pid(self, name: str) -> int | None:
-        """Return the process id of a program that runs."""
+        """Return the process id of a running program, or None."""
         alive = self._processes.running(name)
         return alive.pid if alive else None
 
     def log(self, name: str) -> Path:
-        """Return the file with what a program wrote, over all its starts."""
+        """Return the file with a program's output, over all its starts."""
         return self._processes.log(name)
 
     def is_ready(self, name: str) -> bool:
-        """Say whether a program calls itself ready."""
+        """Return whether a program reports ready."""
         try:
             return bool(self.read(name, "/readyz"))
         except OSError:
             return False
 
     def wait_until_ready(self, name: str, tick: Callable[[], None] = lambda: None) -> None:
-        """Wait until a program is ready; one that stops, or takes too long, is said with the end of its log."""
+        """Wait until a program is ready.
+
+        If it stops or takes too long, raise with the end of its log.
+        """
         deadline = time.monotonic() + READY_SECONDS
         while not self.is_ready(name):
             tick()
             late = time.monotonic() > deadline
             if late or self.pid(name) is None:
                 what = f"is not ready within {READY_SECONDS:.0f} s" if late else "stopped"
-                raise ClusterError(f"{self._processes.last_lines(name)}\n{name} {what}, see {self.log(name)}")
+                raise ClusterError(
+                    f"{self._processes.last_lines(name)}\n{name} {what}, see {self.log(name)}"
+                )
             time.sleep(0.05)
 
     def read(self, name: str, path: str) -> str:
-        """Return what a program answers on its port for probes and metrics; raises OSError where it does not."""
-        # Its certificate is not checked: what comes back is public, and nothing is sent.
+        """Return an answer of the program's port for probes and metrics.
+
+        Raises OSError on failure.
+        """
+        # The certificate is not checked: the answer is public, and nothing is sent.
         context = ssl._create_unverified_context()  # noqa: S323, SLF001
         with urllib.request.urlopen(self.url(name, path), timeout=3, context=context) as answer:  # noqa: S310 (a fixed loopback URL)
             return str(answer.read().decode()) or "ok"
@@ -96,7 +105,7 @@ class Programs:
         return self._places[name].probe_url + path
 
     def _write_kubeconfig(self, name: str) -> Path:
-        """Write a kubeconfig that holds nothing but a fresh token of the program's ServiceAccount."""
+        """Write a kubeconfig that holds only a new token of the program's ServiceAccount."""
         view = json.loads(self._kubectl.read("config", "view", "--raw", "--minify", "-o", "json"))
         account = ("create", "token", name, "-n", NAMESPACE, f"--duration={TOKEN_DURATION}")
         token = self._kubectl.read(*account).strip()
@@ -105,7 +114,9 @@ class Programs:
             "kind": "Config",
             "clusters": view["clusters"],
             "users": [{"name": name, "user": {"token": token}}],
-            "contexts": [{"name": name, "context": {"cluster": view["clusters"][0]["name"], "user": name}}],
+            "contexts": [
+                {"name": name, "context": {"cluster": view["clusters"][0]["name"], "user": name}}
+            ],
             "current-context": name,
         }
         path = self._home / "kubeconfigs" / f"{name}.yaml"
@@ -114,6 +125,10 @@ class Programs:
 
 
 def _environment() -> dict[str, str]:
-    """Return the caller's environment without what would reach into the programs' settings or their credentials."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("REPRIEVE_", "KUBE"))}
+    """Return the caller's environment without variables that change settings or credentials."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("REPRIEVE_", "KUBE"))
+    }
     return {**kept, "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,7 @@
-"""What a waiting user sees: one live line on a terminal, a line every 15 seconds elsewhere (a CI log)."""
+"""Progress for a waiting user.
+
+One live line on a terminal, else a line every 15 seconds (a CI log).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-QUIET_SECONDS = 15.0  # between two lines of the same task where lines cannot be overwritten
+QUIET_SECONDS = 15.0  # between two lines of a task if lines cannot be overwritten
 
 
 class Task:
-    """Something that takes time. Call `tick` often; it decides what is worth showing."""
+    """A task that takes time. Call `tick` often: it decides what to show."""
 
     def __init__(self, stream: TextIO, what: str) -> None:
         self._stream = stream
@@ -27,12 +30,14 @@ class Task:
         return time.monotonic() - self._started
 
     def tick(self, detail: str = "") -> None:
-        """Say that it still goes on, and with what."""
+        """Show that the task goes on, and with which detail."""
         now = time.monotonic()
         if now - self._shown < (0.2 if self._live else QUIET_SECONDS):
             return
         self._shown = now
-        self._write(f"{self._what} … {self.seconds:.0f} s" + (f"  {detail}" if detail else ""), last=False)
+        self._write(
+            f"{self._what} … {self.seconds:.0f} s" + (f"  {detail}" if detail else ""), last=False
+        )
 
     def end(self, outcome: str) -> None:
         """Write the last line."""
@@ -48,7 +53,7 @@ class Task:
 
 
 class Progress:
-    """Lines for a human, on standard error: standard output carries only what a script would read."""
+    """Lines for a person, on standard error: standard output carries only results."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -60,7 +65,7 @@ class Progress:
 
     @contextmanager
     def task(self, what: str) -> Iterator[Task]:
-        """Show `what` while the block runs, and how long it took; "failed" if it raises."""
+        """Show `what` while the block runs, and then its duration; "failed" if it raises."""
         task = Task(self._stream, what)
         try:
             yield task

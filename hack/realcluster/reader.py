@@ -199,7 +199,9 @@ def _discovered(document: Json, root: str) -> Iterator[tuple[Resource, list[str]
             for entry in version.get("resources", ()):
                 kind = entry["responseKind"]["kind"]
                 namespaced = entry["scope"] == "Namespaced"
-                resource = Resource(f"{root}/{api_version}", entry["resource"], kind, api_version, namespaced)
+                resource = Resource(
+                    f"{root}/{api_version}", entry["resource"], kind, api_version, namespaced
+                )
                 short = [
                     entry["resource"],
                     entry.get("singularResource", ""),
@@ -214,7 +216,11 @@ def _discovered(document: Json, root: str) -> Iterator[tuple[Resource, list[str]
 def _listed(document: Json, resource: Resource) -> Json:
     """Return a list as kubectl prints it: each item says what it is."""
     said = {"apiVersion": resource.api_version, "kind": resource.kind}
-    return {"apiVersion": "v1", "kind": "List", "items": [_shown(said | item) for item in document["items"]]}
+    return {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [_shown(said | item) for item in document["items"]],
+    }
 
 
 def _shown(document: Json) -> Json:

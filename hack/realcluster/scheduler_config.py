@@ -1,6 +1,7 @@
-"""kube-scheduler's configuration file, where one is asked for: the user's own, and how this cluster is reached.
+"""kube-scheduler's configuration file, if the user gives one, completed for this cluster.
 
-With `--config` the scheduler ignores `--kubeconfig`, so the file must name the kubeconfig itself, and that one is made by `up`.
+With `--config`, the scheduler ignores `--kubeconfig`. The file must therefore name the kubeconfig,
+which `up` creates.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def check(file: Path) -> None:
 
 
 def write(cluster: Cluster, kubeconfig: Path) -> Path:
-    """Write what the scheduler reads, anew from the user's file as that is now; return its path."""
+    """Write the scheduler's file from the user's current file; return its path."""
     path = cluster.home / "conf" / "scheduler.yaml"
     write_private(path, _completed(Path(cluster.settings.scheduler_config), kubeconfig))
     return path
@@ -41,11 +42,13 @@ def _completed_json(file: Path, text: str, ours: dict[str, str]) -> str:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise ClusterError(f"--scheduler-config {file}: begins like JSON, and is not: {error}") from None
+        raise ClusterError(
+            f"--scheduler-config {file}: begins like JSON but is not JSON: {error}"
+        ) from None
     if _OURS in document:
         raise _taken(file)
     return json.dumps(document | {_OURS: ours}, indent=2) + "\n"
 
 
 def _taken(file: Path) -> ClusterError:
-    return ClusterError(f"--scheduler-config {file}: has a {_OURS}, which is written by `up`; leave it out")
+    return ClusterError(f"--scheduler-config {file}: has a {_OURS}, which `up` writes: remove it")

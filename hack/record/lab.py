@@ -47,17 +47,30 @@ class Lab:
 def a_pod(name: str, *, labels: Json = None, annotations: Json = None, **metadata: Any) -> Json:
     """Return a pod that no scheduler takes, so that only what the scene does is reviewed."""
     said = {"name": name, "labels": labels, "annotations": annotations, **metadata}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": _without_none(said), "spec": a_pod_spec("nobody")}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _without_none(said),
+        "spec": a_pod_spec("nobody"),
+    }
 
 
 def a_pod_spec(scheduler: str = "default-scheduler", **fields: Any) -> Json:
     """Return the spec of a small pod that tolerates simulated nodes."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m"}}}
-    spec = {"containers": [container], "schedulerName": scheduler, "tolerations": [{"operator": "Exists"}]}
-    return spec | {"terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False} | fields
+    spec = {
+        "containers": [container],
+        "schedulerName": scheduler,
+        "tolerations": [{"operator": "Exists"}],
+    }
+    return (
+        spec | {"terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False} | fields
+    )
 
 
-def a_workload(kind: str, name: str, *, api_version: str = "apps/v1", labels: Json = None, **spec: Any) -> Json:
+def a_workload(
+    kind: str, name: str, *, api_version: str = "apps/v1", labels: Json = None, **spec: Any
+) -> Json:
     """Return a workload whose pods say `labels`; `spec` adds to its own."""
     template = {"metadata": {"labels": {"app": name, **(labels or {})}}, "spec": a_pod_spec()}
     selector = {} if kind == "Job" else {"selector": {"matchLabels": {"app": name}}}

@@ -42,7 +42,9 @@ class Recorder:
         self._changed = threading.Condition()
         ca = issue.issue_ca(datetime.now(UTC))
         self._ca = ca.certificate_pem
-        self._serving = issue.issue_serving(ca, issue.ServingNames((), (IPv4Address("127.0.0.1"),)), datetime.now(UTC))
+        self._serving = issue.issue_serving(
+            ca, issue.ServingNames((), (IPv4Address("127.0.0.1"),)), datetime.now(UTC)
+        )
         self._url = ""
 
     @contextmanager
@@ -71,7 +73,9 @@ class Recorder:
             while (found := next(filter(is_it, self._asked[since:]), None)) is None:
                 if not self._changed.wait(deadline - time.monotonic()):
                     seen = sorted({_shown(asked) for asked in self._asked[since:]})
-                    raise ClusterError(f"no review of {what} within {_WAIT_SECONDS:g} s, but of: {', '.join(seen)}")
+                    raise ClusterError(
+                        f"no review of {what} within {_WAIT_SECONDS:g} s, but of: {', '.join(seen)}"
+                    )
         return found.review
 
     def has(self, is_it: Callable[[Asked], bool]) -> bool:
@@ -91,7 +95,11 @@ class Recorder:
             self._asked.append(Asked(path.strip("/"), review))
             self._changed.notify_all()
         response = {"uid": review["request"]["uid"], "allowed": True}
-        return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}
+        return {
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "response": response,
+        }
 
     def _configuration(self, what: str) -> Json:
         path = {"Mutating": "mutate", "Validating": "validate"}[what]
@@ -100,7 +108,13 @@ class Recorder:
             "name": NAME,
             "clientConfig": {"url": f"{self._url}/{path}", "caBundle": ca},
             "rules": [
-                {"apiGroups": _GROUPS, "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"], "scope": "*"}
+                {
+                    "apiGroups": _GROUPS,
+                    "apiVersions": ["*"],
+                    "operations": ["*"],
+                    "resources": ["*/*"],
+                    "scope": "*",
+                }
             ],
             "failurePolicy": "Ignore",
             "sideEffects": "None",
@@ -148,4 +162,6 @@ def _shown(asked: Asked) -> str:
     request = asked.review["request"]
     subresource = request.get("subResource", "")
     resource = request["resource"]["resource"] + (f"/{subresource}" if subresource else "")
-    return f"{asked.webhook}: {request['operation']} {resource} by {request['userInfo']['username']}"
+    return (
+        f"{asked.webhook}: {request['operation']} {resource} by {request['userInfo']['username']}"
+    )

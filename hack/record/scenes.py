@@ -52,7 +52,9 @@ class Scene:
         )
 
 
-def _patching(name: str, document: Json, *words: str, kind: str = "merge", **made: Any) -> Callable[[Lab], None]:
+def _patching(
+    name: str, document: Json, *words: str, kind: str = "merge", **made: Any
+) -> Callable[[Lab], None]:
     def do(lab: Lab) -> None:
         lab.make(a_pod(name, **made))
         lab.patch(f"pod/{name}", document, *words, kind=kind)
@@ -89,21 +91,33 @@ def _with_running(name: str, act: Callable[[Lab], None]) -> Callable[[Lab], None
 
 
 def _applied(lab: Lab, name: str, text: str) -> None:
-    lab.run("apply --server-side --field-manager=team -f -", stdin=a_pod(name, labels={CLASS: text}))
+    lab.run(
+        "apply --server-side --field-manager=team -f -", stdin=a_pod(name, labels={CLASS: text})
+    )
 
 
 def _ephemeral(lab: Lab) -> None:
     debugger = {"name": "debugger", "image": "none"}
-    lab.raw("PATCH", f"{POD_PATH}/debugged/ephemeralcontainers", {"spec": {"ephemeralContainers": [debugger]}})
+    lab.raw(
+        "PATCH",
+        f"{POD_PATH}/debugged/ephemeralcontainers",
+        {"spec": {"ephemeralContainers": [debugger]}},
+    )
 
 
 def _evict(lab: Lab) -> None:
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "evicted", "namespace": NAMESPACE}}
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "evicted", "namespace": NAMESPACE},
+    }
     lab.raw("POST", f"{POD_PATH}/evicted/eviction", eviction)
 
 
 def _collect(lab: Lab) -> None:
-    lab.make(a_pod("many-1", labels={"many": "y", **BAD}), a_pod("many-2", labels={"many": "y", **BAD}))
+    lab.make(
+        a_pod("many-1", labels={"many": "y", **BAD}), a_pod("many-2", labels={"many": "y", **BAD})
+    )
     lab.raw("DELETE", f"{POD_PATH}?labelSelector=many%3Dy", {"gracePeriodSeconds": 0})
 
 
@@ -135,7 +149,12 @@ def _rolled(lab: Lab) -> None:
 
 
 def _cron(lab: Lab) -> None:
-    job = {"template": {"metadata": {"labels": {CLASS: "3"}}, "spec": a_pod_spec(restartPolicy="Never")}}
+    job = {
+        "template": {
+            "metadata": {"labels": {CLASS: "3"}},
+            "spec": a_pod_spec(restartPolicy="Never"),
+        }
+    }
     lab.make(a_cron_job("fires", "* * * * *", job))
     lab.run("create job by-hand --from=cronjob/fires")
 
@@ -183,7 +202,12 @@ def _classes(lab: Lab) -> None:
         "name": "tolerant",
         "annotations": {"preemption-toleration.scheduling.x-k8s.io/toleration-seconds": "1h"},
     }
-    document = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 1000}
+    document = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "value": 1000,
+    }
     lab.make(document)
     lab.run("label priorityclass tolerant team=research")
     lab.run("delete priorityclass tolerant")

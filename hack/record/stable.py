@@ -29,7 +29,9 @@ def make_stable(review: Json, *, keep_managed_fields: bool) -> Json:
     text = _TIME.sub(lambda found: "2026-11-21T12:00:00" + (".000000Z" if found[1] else "Z"), text)
     text = _numbered(_VERSION, text, lambda number: f'"resourceVersion": "{number}"')
     text = _NODE.sub("kwok-0", text)
-    text = _ADDRESS.sub("127.0.0.1", _GENERATED.sub(r"\1aaaaa", _CRON_SUFFIX.sub(r"\1-00000000", text)))
+    text = _ADDRESS.sub(
+        "127.0.0.1", _GENERATED.sub(r"\1aaaaa", _CRON_SUFFIX.sub(r"\1-00000000", text))
+    )
     return json.loads(text)
 
 

@@ -1,13 +1,17 @@
-"""A training program that may be preempted at any time: the contract "checkpoint now" with the standard library.
+"""A training program that may be preempted at any time: the contract "checkpoint now" over HTTP.
 
-Four promises, and nothing else, make a workload that loses no work:
+It uses the standard library only.
 
-1. It answers the hint. `POST` asks for a checkpoint; `GET` asks how far it is and changes nothing. Only "saved" means saved.
+A workload that keeps these four promises loses no work:
+
+1. It answers the hint. `POST` asks for a checkpoint; `GET` asks for progress and changes nothing.
+   Only "saved" means saved.
 2. It saves by write and rename, so that a checkpoint is whole or is not there.
-3. It exits with 0 only when it has finished. Killed by SIGTERM it is unfinished, whatever it has saved.
-4. It resumes from the checkpoint that its replacement is given.
+3. It exits with 0 only when it has finished. After SIGTERM it is unfinished, whatever it has saved.
+4. The replacement resumes from the checkpoint that it is given.
 
-After saving it trains on: if the eviction is taken back, nothing was lost; if not, only the steps since are repeated.
+After saving it trains on: if the eviction is cancelled, nothing was lost; if not, only the steps
+since are repeated.
 """
 
 import json
@@ -22,28 +26,29 @@ from pathlib import Path
 STEPS = int(os.environ.get("STEPS", "600"))
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0.2"))
 SAVE_SECONDS = float(os.environ.get("SAVE_SECONDS", "1"))  # how long this model takes to write
-MODE = os.environ.get("MODE", "saves")  # for demonstrations: "silent" never answers; "stubborn" also ignores SIGTERM
+# For demonstrations: "silent" never answers; "stubborn" also ignores SIGTERM.
+MODE = os.environ.get("MODE", "saves")
 PORT = 8080
 MOST_BYTES = 16 * 1024  # of a request; Reprieve's are a few hundred
 
 
 class Checkpoints:
-    """What was asked of this program and how far it is: written by the training loop, read by the HTTP server."""
+    """The last request and its progress: the training loop writes it, the HTTP server reads it."""
 
     def __init__(self) -> None:
-        """Nothing was asked yet."""
+        """Begin without a request."""
         self._lock = threading.Lock()
         self._answer: dict[str, object] = {"state": "idle"}
 
     def ask(self, eviction_id: str) -> dict[str, object]:
-        """Take in a request; the same one again changes nothing."""
+        """Accept a request; the same one again changes nothing."""
         with self._lock:
             if self._answer.get("id") != eviction_id:
                 self._answer = {"state": "accepted", "id": eviction_id}
             return self._answer
 
     def answer(self, **changes: object) -> dict[str, object]:
-        """Return what is answered now, after `changes`."""
+        """Apply `changes` to the answer and return it."""
         with self._lock:
             self._answer = {**self._answer, **changes}
             return self._answer
@@ -56,7 +61,7 @@ class HintHandler(BaseHTTPRequestHandler):
     """The server side of `reprieve.dev/checkpoint-hint: http://:8080/checkpoint`."""
 
     def do_POST(self) -> None:
-        """Checkpoint now: say that it was heard; the training loop saves between two steps."""
+        """Accept the request; the training loop saves between two steps."""
         length = int(self.headers.get("Content-Length", 0))
         if length > MOST_BYTES:
             self.send_error(413)
@@ -66,7 +71,7 @@ class HintHandler(BaseHTTPRequestHandler):
         self._send(CHECKPOINTS.ask(request["id"]))
 
     def do_GET(self) -> None:
-        """Say how far it is."""
+        """Return the progress."""
         self._send(CHECKPOINTS.answer())
 
     def _send(self, answer: dict[str, object]) -> None:
@@ -85,26 +90,27 @@ def main() -> None:
     """Train to the end, or until SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN if MODE == "stubborn" else stop)
     if MODE == "saves":
-        # The pod's own address: nothing else is asked, and on a shared network nobody else can ask.
+        # The pod's own address: Reprieve calls no other, and no other pod on a shared network is
+        # affected.
         server = ThreadingHTTPServer((os.environ["POD_IP"], PORT), HintHandler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
     first = resume()
     print(f"training from step {first} to {STEPS}", flush=True)
     for step in range(first, STEPS):
-        time.sleep(STEP_SECONDS)  # the work
+        time.sleep(STEP_SECONDS)  # stands for the work
         if CHECKPOINTS.answer()["state"] == "accepted":
             save(step + 1)
     print("finished", flush=True)
 
 
 def save(step: int) -> None:
-    """Save that `step` steps are done."""
+    """Save the state after `step` steps."""
     CHECKPOINTS.answer(state="saving", step=step)
     path = Path(os.environ["CHECKPOINTS"], f"{os.environ['POD_NAME']}.json")
     unfinished = path.with_suffix(".new")
     with unfinished.open("w") as file:
         json.dump({"step": step}, file)
-        time.sleep(SAVE_SECONDS)  # a model takes longer than one number
+        time.sleep(SAVE_SECONDS)  # a real model takes longer to write than one number
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
@@ -113,7 +119,7 @@ def save(step: int) -> None:
 
 
 def resume() -> int:
-    """Return the step to begin with: that of the checkpoint which the pod before this one saved, if there was one."""
+    """Return the first step: that of the previous pod's checkpoint, or 0 without one."""
     path = os.environ.get("RESUME_FROM_CHECKPOINT")
     if not path:
         return 0
@@ -123,7 +129,7 @@ def resume() -> int:
 
 
 def stop(*_: object) -> None:
-    """End unfinished, 128 + SIGTERM: for a Job, 0 would mean that nothing is left to do."""
+    """Exit unfinished with 128 + SIGTERM: to a Job, 0 would mean that no work is left."""
     print("stopped by SIGTERM, unfinished", flush=True)
     sys.exit(143)
 

@@ -10,15 +10,15 @@ import sys
 import uvloop
 
 from reprieve_runtime import logs
-from reprieve_runtime.api import Api, ApiError
+from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.settings import refuse
 
 from . import settings as options
 from .clock import Clock
+from .leader import Terms
 from .metrics import Metrics
 from .server import Server
 from .settings import OperatorSettings
-from .term import Terms
 
 _log = logging.getLogger(__name__)
 

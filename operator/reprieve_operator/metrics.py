@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from reprieve_runtime.watch_metrics import Watch, Watches
+from reprieve_runtime.client.watch_metrics import Watch, Watches
 
 _CHECKPOINT_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 900, 1800)
 """Seconds, up to the ceiling's default of 30 minutes."""

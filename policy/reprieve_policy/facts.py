@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from . import checkpoint, koordinator, ledger, preemption_class
+from .checkpointing import checkpoint_plan
+from .config import koordinator, preemption_class
+from .config.namespace import WORKLOAD_TYPE_CLASS, NamespacePolicy
+from .config.settings import PolicySettings
 from .keys import DEFAULT_PREEMPTION_CLASS, PREEMPTION_CLASS, PREEMPTION_PRIORITY_CLASS
-from .namespace import WORKLOAD_TYPE_CLASS, NamespacePolicy
-from .objects import PodView, Resource, annotations_of
-from .quota import Quotas
-from .settings import PolicySettings
+from .kube.objects import PodView, Resource, annotations_of
+from .kube.quota import Quotas
+from .lifecycle import ledger
 from .traits import Traits
 
 
@@ -87,7 +89,7 @@ def is_non_preemptible(view: PodView, facts: Facts) -> bool:
     value = effective_class(view, facts)
     if value < preemption_class.NON_PREEMPTIBLE_WITHOUT_CHECKPOINT:
         return False
-    plan = checkpoint.read_leniently(view.annotations, facts.settings)
+    plan = checkpoint_plan.read_leniently(view.annotations, facts.settings)
     return preemption_class.is_non_preemptible(value, has_checkpoint=plan.waits)
 
 

@@ -2,7 +2,7 @@
 
 import random
 
-from .api_error import ApiError
+from .client.api_error import ApiError
 
 _FIRST_SECONDS = 0.2
 _LAST_SECONDS = 15.0

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass, field
 
-from reprieve_policy.objects import ObjectMeta
+from reprieve_policy.kube.objects import ObjectMeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

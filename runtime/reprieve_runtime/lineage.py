@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-from reprieve_policy import owners
-from reprieve_policy.objects import ObjectMeta, OwnerReference, controller_of
+from reprieve_policy.kube import owners
+from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, controller_of
 
 LookUp = Callable[[str, str], Awaitable[ObjectMeta | None]]
 """By resource and name, in the pod's namespace."""

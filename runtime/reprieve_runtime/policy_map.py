@@ -4,13 +4,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from reprieve_policy.in_force import InForce, decide_in_force
-from reprieve_policy.objects import ObjectMeta
-from reprieve_policy.settings import PolicySettings
+from reprieve_policy.config.effective import InForce, decide_in_force
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.objects import ObjectMeta
 
-from .api import Api
-from .paths import object_path
-from .reflector import Key, Reflector
+from .client.api import Api
+from .client.paths import object_path
+from .client.reflector import Key, Reflector
 
 _log = logging.getLogger(__name__)
 

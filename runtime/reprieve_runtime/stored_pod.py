@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from reprieve_policy.objects import PodView, Resource, pod_views
+from reprieve_policy.kube.objects import PodView, Resource, pod_views
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 

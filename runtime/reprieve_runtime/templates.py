@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from reprieve_policy import kinds, template_kinds
-from reprieve_policy.objects import ObjectMeta, PodTemplate, Spec, TemplatedResource
+from reprieve_policy.kube import kinds, template_kinds
+from reprieve_policy.kube.objects import ObjectMeta, PodTemplate, Spec, TemplatedResource
 
 T = TypeVar("T")
 

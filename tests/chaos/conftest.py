@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reprieve_runtime.api import Api
+from reprieve_runtime.client.api import Api
 from reprieve_testing.chaos.actors import Workloads
 from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.proxy import ApiProxy

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
-from reprieve_policy.eviction import Phase
-from reprieve_policy.life_table import Observation
+from reprieve_policy.lifecycle.eviction import Phase
+from reprieve_policy.lifecycle.transitions import Observation
 from reprieve_testing.chaos import edges, records
 from reprieve_testing.chaos.actors import (
     DELETION,

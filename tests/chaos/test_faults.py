@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from reprieve_policy.eviction import Phase
+from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_testing.chaos.actors import Actor, crowd, utc_now
 from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.edges import SAVING, SHORT, Act, Event

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reprieve_policy import keys
-from reprieve_policy.eviction import Phase
+from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_testing.chaos.actors import Actor
 from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reprieve_policy.eviction import Phase
+from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_testing.chaos.actors import Actor, utc_now
 from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT, Act, Event

@@ -21,15 +21,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from reprieve_policy import admission, keys, namespace
-from reprieve_policy.admission import decide_admission
+from reprieve_policy import keys
+from reprieve_policy.admission import review
+from reprieve_policy.admission.defaults import decide_defaults
+from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.cel import policies
-from reprieve_policy.defaults import decide_defaults
+from reprieve_policy.config import namespace
+from reprieve_policy.config.namespace import ENFORCE, OFF, WARN
+from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.kinds import KINDS
-from reprieve_policy.namespace import ENFORCE, OFF, WARN
-from reprieve_policy.objects import Resource, pod_views
-from reprieve_policy.settings import PolicySettings
+from reprieve_policy.kube.kinds import KINDS
+from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_testing import said
 from reprieve_testing.cluster import ClusterHandle, wait_for
 from reprieve_testing.said import Metadata
@@ -41,7 +43,7 @@ BATCH, BATCHES_OF_PODS, BATCHES_OF_CLASSES = 25, 70, 15
 NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
 """What differs is said case by case already, and a smaller batch would take minutes to find."""
 RULES_OF = {
-    kind: tuple(rule for rule in rules if rule.id in policies.RULES) for kind, rules in admission._RULES_OF.items()
+    kind: tuple(rule for rule in rules if rule.id in policies.RULES) for kind, rules in review._RULES_OF.items()
 }
 """What the other rules say of the same object is the webhooks' to say, in both installations."""
 NAMESPACES: dict[str, Metadata] = {
@@ -268,7 +270,7 @@ class Engines:
             document["metadata"].setdefault(change.field, {})[change.key] = change.value
         new = msgspec.convert(document, Resource)
         strict = replace(facts, namespace=replace(facts.namespace, enforcement=ENFORCE))
-        with patch.dict(admission._RULES_OF, RULES_OF):
+        with patch.dict(review._RULES_OF, RULES_OF):
             verdict = decide_admission(new, old, strict)
         text = None if verdict.is_allowed else verdict.message
         if mode == OFF:

@@ -11,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from reprieve_policy import keys
-from reprieve_policy.eviction import Eviction, Outcome, Phase, Source
-from reprieve_policy.kinds import CUSTOM
-from reprieve_policy.objects import (
+from reprieve_policy.kube.kinds import CUSTOM
+from reprieve_policy.kube.objects import (
     Affinity,
     Container,
     GroupTemplate,
@@ -32,7 +31,8 @@ from reprieve_policy.objects import (
     Spec,
     TemplatedResource,
 )
-from reprieve_policy.quota import Quota
+from reprieve_policy.kube.quota import Quota
+from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase, Source
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 """The moment at which a test's story begins, unless it says otherwise."""

@@ -8,17 +8,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from reprieve_policy import eviction, keys
-from reprieve_policy.eviction import Eviction, Phase
+from reprieve_policy import keys
 from reprieve_policy.facts import Facts
-from reprieve_policy.objects import Resource
+from reprieve_policy.kube.objects import Resource
+from reprieve_policy.lifecycle import eviction
+from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_testing import reviews
 from reprieve_testing.reviews import RunningServer, a_review, running_server
 from reprieve_testing.stub_api import StubApi, stub_api, until
-from reprieve_webhooks.extender.choices import Choice, Named
+from reprieve_webhooks.admission.review import Request
 from reprieve_webhooks.extender.service import Stage
 from reprieve_webhooks.guard.handler import Guard
-from reprieve_webhooks.review import Request
+from reprieve_webhooks.snapshot.recent_choices import Choice, Named
 
 SCHEDULER = {"username": "system:kube-scheduler", "groups": ["system:authenticated"]}
 OPERATOR = "system:serviceaccount:reprieve-system:reprieve-operator"

@@ -20,12 +20,12 @@ from reprieve_certs import issue
 from reprieve_certs.issue import Credential, ServingNames
 from reprieve_certs.serving import ServingContext
 from reprieve_policy.facts import Facts
-from reprieve_policy.objects import Resource
-from reprieve_policy.template_kinds import TemplateKinds
+from reprieve_policy.kube.objects import Resource
+from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.traits import Traits
 from reprieve_webhooks import listener
+from reprieve_webhooks.admission.review import Request
 from reprieve_webhooks.metrics import Metrics
-from reprieve_webhooks.review import Request
 from reprieve_webhooks.server import GuardOfPods, Respond, Webhooks
 
 LOOPBACK = ServingNames((), (IPv4Address("127.0.0.1"),))

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from reprieve_policy import keys, toleration
+from reprieve_policy import keys
+from reprieve_policy.config import toleration
 from reprieve_policy.verdict import UNSHOWN
 
 Said = Mapping[str, str]

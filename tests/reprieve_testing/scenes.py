@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from reprieve_policy.choosing.scene import (
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.gangs.disruption import Mode
+from reprieve_policy.kube.quantity import NANOS
+from reprieve_policy.preemption.cost import Stake, Work
+from reprieve_policy.preemption.selection.snapshot import (
     Budget,
     Group,
     GroupKey,
@@ -20,10 +24,6 @@ from reprieve_policy.choosing.scene import (
     Scene,
     Tenant,
 )
-from reprieve_policy.cost import Stake, Work
-from reprieve_policy.disruption import Mode
-from reprieve_policy.quantity import NANOS
-from reprieve_policy.settings import PolicySettings
 
 from .builders import NOW, after
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from reprieve_policy.choosing import reading
-from reprieve_policy.choosing.scene import Guest, Preemptor, Room, Scene, Tenant
-from reprieve_policy.quantity import NANOS
+from reprieve_policy.kube.quantity import NANOS
+from reprieve_policy.preemption.selection import snapshot_builder
+from reprieve_policy.preemption.selection.snapshot import Guest, Preemptor, Room, Scene, Tenant
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 FULL = {"cpu": 8 * NANOS, "pods": 110 * NANOS}
@@ -65,7 +65,7 @@ class FixedStage:
             raise self.failure
         self.scenes += 1
         rooms = {node: self._room(node) for node in sorted({tenant.node for tenant in self.tenants})}
-        return Scene(now=NOW, rooms=rooms, groups=reading.groups_of(self.tenants))
+        return Scene(now=NOW, rooms=rooms, groups=snapshot_builder.groups_of(self.tenants))
 
     def scene_as_seen(self) -> Scene:
         return self.scene()

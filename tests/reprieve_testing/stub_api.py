@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from reprieve_runtime.api import Api
+from reprieve_runtime.client.api import Api
 
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 DEADLINE_SECONDS = 20.0

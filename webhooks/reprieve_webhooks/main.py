@@ -22,24 +22,24 @@ from reprieve_certs.rotator import Rotator
 from reprieve_certs.serving import ServingContext
 from reprieve_certs.store import KubernetesSecret
 from reprieve_runtime import logs
-from reprieve_runtime.api import Api, ApiError
-from reprieve_runtime.reflector import Reflector
+from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.reflector import Reflector
+from reprieve_runtime.client.watch_metrics import Watch
 from reprieve_runtime.settings import load, refuse
-from reprieve_runtime.watch_metrics import Watch
 
 from . import listener
-from .bodies import Bodies
-from .cache import ClusterFacts
-from .extender.choices import RememberedChoices
 from .extender.metrics import ExtenderMetrics
 from .extender.route import Routes, routes
 from .extender.service import Extender
-from .extender.watches import WatchedStage
+from .facts.cluster_facts import ClusterFacts
 from .guard.handler import Guard
-from .guard.paths import PATH, SecretPaths
+from .guard.secret_path import PATH, SecretPaths
+from .http.request_body import Bodies
 from .metrics import Metrics
 from .server import Webhooks
 from .settings import Settings
+from .snapshot.informers import WatchedStage
+from .snapshot.recent_choices import RememberedChoices
 
 _LOG = logging.getLogger(__name__)
 _PROGRAM = "reprieve-webhooks"

@@ -9,8 +9,8 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from reprieve_runtime.client.watch_metrics import Watch, Watches
 from reprieve_runtime.policy_map import PolicyMap
-from reprieve_runtime.watch_metrics import Watch, Watches
 
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 """Seconds. The rules take some 0.1 ms; from 1 s on, a read of the API server was waited for."""

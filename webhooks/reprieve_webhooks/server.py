@@ -14,16 +14,16 @@ from typing import Protocol, TypeVar
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from reprieve_runtime.api import ApiError
+from reprieve_runtime.client.api import ApiError
 
-from . import handlers, review
-from .bodies import Bodies, text_response
+from .admission import handlers, review
+from .admission.handlers import Answer, FactsSource
+from .admission.review import GroupVersionKind, Malformed, Request
 from .guard import review as guard_review
 from .guard.review import GuardRequest
-from .handlers import Answer, FactsSource
+from .http.raw_response import Reply
+from .http.request_body import Bodies, text_response
 from .metrics import Metrics
-from .reply import Reply
-from .review import GroupVersionKind, Malformed, Request
 
 _LOG = logging.getLogger(__name__)
 

@@ -63,9 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _turn(contender: Contender, trace: Trace, cluster: str, progress: Progress) -> Turn:
     with staged(contender, cluster, trace.nodes, progress) as stage:
         before = stage.counted()
-        with progress.task(f"{len(trace.jobs):,} jobs, seed {trace.seed}, {contender.title}") as task:
+        with progress.task(
+            f"{len(trace.jobs):,} jobs, seed {trace.seed}, {contender.title}"
+        ) as task:
             played = asyncio.run(replay.play(trace, stage.cluster.kubeconfig, task.tick))
-        log, during = audit.read(stage.cluster.audit_log, objects.NAMESPACE), counted.since(before, stage.counted())
+        log, during = (
+            audit.read(stage.cluster.audit_log, objects.NAMESPACE),
+            counted.since(before, stage.counted()),
+        )
     return figures.turn_of(contender.title, trace, played, log, during)
 
 
@@ -106,17 +111,42 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     add = parser.add_argument
     add("--jobs", type=int, default=2000, help="of a trace (default: %(default)s)")
     add("--nodes", type=int, default=200, help="simulated (default: %(default)s)")
-    add("--contenders", default=",".join(BY_KEY), metavar="NAME,…", help="some of %(default)s (default: all)")
+    add(
+        "--contenders",
+        default=",".join(BY_KEY),
+        metavar="NAME,…",
+        help="some of %(default)s (default: all)",
+    )
     add("--seeds", default="1", metavar="N,N", help="a trace for each (default: %(default)s)")
-    add("--window", type=float, metavar="SECONDS", help="in which the jobs arrive (default: 8 a second)")
-    add("-o", "--output", type=Path, default=Path("build/bench-preemption"), metavar="FOLDER", help="(%(default)s)")
-    add("--cluster", default="bench-preemption", metavar="NAME", help="made and removed (default: %(default)s)")
+    add(
+        "--window",
+        type=float,
+        metavar="SECONDS",
+        help="in which the jobs arrive (default: 8 a second)",
+    )
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("build/bench-preemption"),
+        metavar="FOLDER",
+        help="(%(default)s)",
+    )
+    add(
+        "--cluster",
+        default="bench-preemption",
+        metavar="NAME",
+        help="made and removed (default: %(default)s)",
+    )
     found = parser.parse_args(arguments)
     names = found.contenders.split(",")
     if unknown := [name for name in names if name not in BY_KEY]:
         parser.error(f"--contenders: {unknown[0]}: must be some of {', '.join(BY_KEY)}")
     return Options(
-        traces=[generate(int(seed), found.jobs, found.nodes, found.window) for seed in found.seeds.split(",")],
+        traces=[
+            generate(int(seed), found.jobs, found.nodes, found.window)
+            for seed in found.seeds.split(",")
+        ],
         contenders=[BY_KEY[name] for name in names],
         folder=found.output,
         cluster=found.cluster,

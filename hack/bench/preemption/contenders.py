@@ -98,7 +98,9 @@ def staged(contender: Contender, name: str, nodes: int, progress: Progress) -> I
         file.write_text(json.dumps(configuration({})))
         lifecycle.down(name, keep_logs=False, progress=progress)
         stack.callback(lifecycle.down, name, keep_logs=False, progress=progress)
-        cluster = lifecycle.up(name, {"kwok_nodes": nodes, "scheduler_config": str(file)}, None, progress)
+        cluster = lifecycle.up(
+            name, {"kwok_nodes": nodes, "scheduler_config": str(file)}, None, progress
+        )
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
         programs = None
         if contender.has_reprieve:
@@ -107,7 +109,9 @@ def staged(contender: Contender, name: str, nodes: int, progress: Progress) -> I
         if contender.has_extender:
             authority = folder / "ca.crt"
             authority.write_bytes(_certificate_authority(kubectl))
-            wanted = with_extender(STANZA.read_text(), f"https://127.0.0.1:{cluster.port('webhooks')}", authority)
+            wanted = with_extender(
+                STANZA.read_text(), f"https://127.0.0.1:{cluster.port('webhooks')}", authority
+            )
         else:
             wanted = configuration(contender.profile)
         file.write_text(json.dumps(wanted))
@@ -155,16 +159,22 @@ def _is_probe_placed(cluster: Cluster) -> bool:
 
 
 @contextmanager
-def _reprieve(contender: Contender, cluster: Cluster, kubectl: Kubectl, progress: Progress) -> Iterator[Programs]:
+def _reprieve(
+    contender: Contender, cluster: Cluster, kubectl: Kubectl, progress: Progress
+) -> Iterator[Programs]:
     """Install the base with a policy in which a minute is a second, and run both programs."""
     places = world.places(cluster.port("webhooks"), cluster.port("operator"), world.Nodes.LOCAL)
     kubectl.read("apply", "-f", install.NAMESPACE_FILE)
     install.install(kubectl, install.LOCAL, cluster.port("webhooks"))
     policy = json.dumps({"data": objects.POLICY})
-    kubectl.read("patch", "configmap", "reprieve-policy", "-n", NAMESPACE, "--type=merge", "-p", policy)
+    kubectl.read(
+        "patch", "configmap", "reprieve-policy", "-n", NAMESPACE, "--type=merge", "-p", policy
+    )
     if contender.has_extender:
         kubectl.read("apply", "-f", _EXTENDERS_RIGHTS)
-        places[WEBHOOKS] = replace(places[WEBHOOKS], flags=[*places[WEBHOOKS].flags, "--extender=true"])
+        places[WEBHOOKS] = replace(
+            places[WEBHOOKS], flags=[*places[WEBHOOKS].flags, "--extender=true"]
+        )
     programs = Programs(cluster.home, kubectl, places)
     there = world.World(cluster.home, kubectl, programs, world.Nodes.LOCAL, cluster.audit_log)
     try:

@@ -43,4 +43,8 @@ def fallbacks(counted: dict[str, int]) -> int:
 def shown(counted: Iterable[dict[str, int]], prefix: str) -> str:
     """Return what was counted of the guard, or of the extender, in all turns, as words; empty where nothing was."""
     total = sum(map(Counter, counted), Counter[str]())
-    return ", ".join(f"{n:,} {what.removeprefix(prefix + ' ')}" for what, n in total.items() if what.startswith(prefix))
+    return ", ".join(
+        f"{n:,} {what.removeprefix(prefix + ' ')}"
+        for what, n in total.items()
+        if what.startswith(prefix)
+    )

@@ -49,8 +49,12 @@ class Row:
     contender: str
     preemptors: int
     placed: int  # of those
-    starts: Sequence[float]  # seconds from a preemptor's creation to its start, ascending, of those that were placed
-    urgent_starts: Sequence[float]  # the same of all pods that are urgent, whether they had to preempt or not
+    starts: Sequence[
+        float
+    ]  # seconds from a preemptor's creation to its start, ascending, of those that were placed
+    urgent_starts: Sequence[
+        float
+    ]  # the same of all pods that are urgent, whether they had to preempt or not
     urgent_unplaced: int
     victims: int
     wasted: Mapping[str, float]  # pod-seconds of victims, by how they save
@@ -71,9 +75,15 @@ class Row:
         return sum(self.wasted.values())
 
 
-def turn_of(contender: str, trace: Trace, played: Played, log: Iterable[Entry], counted: dict[str, int]) -> Turn:
+def turn_of(
+    contender: str, trace: Trace, played: Played, log: Iterable[Entry], counted: dict[str, int]
+) -> Turn:
     """Return a turn from what was seen, what the API server wrote down, and what the programs have counted."""
-    asked = [entry for entry in log if (entry.user, entry.verb, entry.subresource) == (_SCHEDULER, "delete", "")]
+    asked = [
+        entry
+        for entry in log
+        if (entry.user, entry.verb, entry.subresource) == (_SCHEDULER, "delete", "")
+    ]
     wanted = Counter[str]()
     for job in trace.jobs:
         wanted[job.tier.name] += job.pods
@@ -138,7 +148,11 @@ def _finite(values: Iterable[float]) -> list[float]:
 def _unplaced(turns: Iterable[Turn]) -> dict[str, int]:
     left = Counter[str]()
     for turn in turns:
-        started = {(record.job, record.index, record.tier) for record in turn.records if record.started_at is not None}
+        started = {
+            (record.job, record.index, record.tier)
+            for record in turn.records
+            if record.started_at is not None
+        }
         left.update(turn.wanted)
         left.subtract(tier for *_, tier in started)
     return {tier: number for tier, number in left.items() if number}
@@ -216,7 +230,9 @@ def _asked(contender: str, turns: Iterable[Turn]) -> Iterator[str]:
 
 def doubts(turns: Iterable[Turn]) -> list[str]:
     """Return why a turn is not what it seems, one sentence each."""
-    return [f"{turn.contender}, seed {turn.seed}: {doubt}" for turn in turns for doubt in _doubts(turn)]
+    return [
+        f"{turn.contender}, seed {turn.seed}: {doubt}" for turn in turns for doubt in _doubts(turn)
+    ]
 
 
 def _doubts(turn: Turn) -> Iterator[str]:

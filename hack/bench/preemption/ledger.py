@@ -50,7 +50,9 @@ class Ledger:
 
     def __init__(self, trace: Trace) -> None:
         self._jobs = {job.name: job for job in trace.jobs}
-        self._left = {(job.name, index): job.seconds for job in trace.jobs for index in range(job.pods)}
+        self._left = {
+            (job.name, index): job.seconds for job in trace.jobs for index in range(job.pods)
+        }
         self._runs: dict[str, Run] = {}
         self._by_address: dict[str, Run] = {}
         self._finished: set[tuple[str, int]] = set()
@@ -62,7 +64,9 @@ class Ledger:
 
     def counts(self) -> str:
         """Return how far the run is, for whoever waits."""
-        running = sum(run.started_at is not None and run.ended_at is None for run in self._runs.values())
+        running = sum(
+            run.started_at is not None and run.ended_at is None for run in self._runs.values()
+        )
         victims = sum(run.terminated_at is not None for run in self._runs.values())
         return f"{len(self._finished):,} of {len(self._left):,} finished, {running:,} run, {victims:,} victims"
 
@@ -80,7 +84,9 @@ class Ledger:
                 return None
             index = int(labels[JOB_INDEX])
             left = self._left[job.name, index]
-            run = self._runs[uid] = Run(job, index, pod["metadata"]["name"], uid, created_at=now, left=left)
+            run = self._runs[uid] = Run(
+                job, index, pod["metadata"]["name"], uid, created_at=now, left=left
+            )
         self._note(run, pod, now)
         phase = pod["status"].get("phase")
         if event == "DELETED" or phase in _ENDED:

@@ -51,8 +51,16 @@ def rights(user: str, resources: Sequence[str]) -> list[Document]:
     api_group = "rbac.authorization.k8s.io"
     metadata = {"name": NAMESPACE}
     pairs = [resource.split("/") for resource in resources]
-    rules = [{"apiGroups": [group], "resources": [name], "verbs": ["get", "list", "watch"]} for group, name in pairs]
-    role = {"apiVersion": f"{api_group}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}
+    rules = [
+        {"apiGroups": [group], "resources": [name], "verbs": ["get", "list", "watch"]}
+        for group, name in pairs
+    ]
+    role = {
+        "apiVersion": f"{api_group}/v1",
+        "kind": "ClusterRole",
+        "metadata": metadata,
+        "rules": rules,
+    }
     binding = {
         "apiVersion": f"{api_group}/v1",
         "kind": "ClusterRoleBinding",
@@ -67,7 +75,9 @@ def _priority_class(tier: Tier) -> Document:
     tolerates: dict[str, str] = {}
     if tier.minimum_preemptable_priority is not None:
         tolerates = {
-            keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY: str(tier.minimum_preemptable_priority),
+            keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY: str(
+                tier.minimum_preemptable_priority
+            ),
             keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS: str(tier.toleration_seconds),
         }
     return {
@@ -91,7 +101,12 @@ def job(of: Job, port: int) -> Document:
             "backoffLimit": _BACKOFF_LIMIT,
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": {
-                "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+                "rules": [
+                    {
+                        "action": "Ignore",
+                        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                    }
+                ]
             },
             "template": _template(of, port),
         },
@@ -133,8 +148,19 @@ def _says_of_checkpoints(of: Job, port: int) -> dict[str, str]:
 
 def ended(uid: str, now: str, *, exit_code: int) -> Document:
     """Return the patch of a pod's status with which its container has ended; `uid`: of this pod, not of one by its name."""
-    terminated = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed", "finishedAt": now}
-    status = {"name": "main", "image": "", "imageID": "", "ready": False, "restartCount": 0, "started": False}
+    terminated = {
+        "exitCode": exit_code,
+        "reason": "Error" if exit_code else "Completed",
+        "finishedAt": now,
+    }
+    status = {
+        "name": "main",
+        "image": "",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "started": False,
+    }
     reason = "PodFailed" if exit_code else "PodCompleted"
     not_ready = {"status": "False", "reason": reason, "lastTransitionTime": now}
     return {

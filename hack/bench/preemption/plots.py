@@ -20,7 +20,9 @@ _LEAST_SECONDS = 0.01
 
 def steps(starts: Sequence[float], of: int) -> tuple[list[float], list[float]]:
     """Return the share of preemptors that had started, over seconds; those never placed keep it below 1."""
-    return [max(start, _LEAST_SECONDS) for start in starts], [number / of for number in range(1, len(starts) + 1)]
+    return [max(start, _LEAST_SECONDS) for start in starts], [
+        number / of for number in range(1, len(starts) + 1)
+    ]
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -58,7 +60,10 @@ def _wasted(axes: Axes, rows: Sequence[Row]) -> None:
         heights = [row.wasted[kind] for row in rows]
         axes.bar(names, heights, bottom=bottoms, label=kind, width=0.6)
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-    axes.set(title="Wasted work of victims, by how they save", ylabel="pod-seconds since the last checkpoint")
+    axes.set(
+        title="Wasted work of victims, by how they save",
+        ylabel="pod-seconds since the last checkpoint",
+    )
     axes.legend()
 
 

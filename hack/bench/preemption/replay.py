@@ -89,7 +89,11 @@ class _Stage:
         """Create each job when it arrives."""
         for job in trace.jobs:
             await asyncio.sleep(began_at + job.arrives_at - time.monotonic())
-            await self._call("POST", f"/apis/batch/v1/namespaces/{objects.NAMESPACE}/jobs", objects.job(job, port))
+            await self._call(
+                "POST",
+                f"/apis/batch/v1/namespaces/{objects.NAMESPACE}/jobs",
+                objects.job(job, port),
+            )
 
     async def watch(self) -> None:
         """Take note of all that happens to pods."""
@@ -101,7 +105,9 @@ class _Stage:
                 async for line in answer.content:
                     said = json.loads(line)
                     if said["type"] == "ERROR":
-                        raise ClusterError(f"the watch of pods is lost: {said['object'].get('message')}")
+                        raise ClusterError(
+                            f"the watch of pods is lost: {said['object'].get('message')}"
+                        )
                     version = said["object"]["metadata"]["resourceVersion"]
                     if said["type"] != "BOOKMARK":
                         self._see(said["type"], said["object"])
@@ -130,7 +136,9 @@ class _Stage:
         if due := run.next():
             at, action = due
             delay = max(0.0, at - time.monotonic())
-            self._timers[run.uid] = asyncio.get_running_loop().call_later(delay, self._act, run, action)
+            self._timers[run.uid] = asyncio.get_running_loop().call_later(
+                delay, self._act, run, action
+            )
 
     def _act(self, run: Run, action: Action) -> None:
         if action is Action.EXIT:
@@ -142,7 +150,9 @@ class _Stage:
     async def _exit(self, run: Run, exit_code: int) -> None:
         """Say of a pod, as its kubelet would, that its container has ended."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        await self._call("PATCH", f"{_PODS}/{run.name}/status", objects.ended(run.uid, now, exit_code=exit_code))
+        await self._call(
+            "PATCH", f"{_PODS}/{run.name}/status", objects.ended(run.uid, now, exit_code=exit_code)
+        )
 
     async def _call(self, method: str, path: str, body: objects.Document) -> None:
         headers = _STRATEGIC_PATCH if method == "PATCH" else None
@@ -161,7 +171,9 @@ async def _overslept() -> float:
 def _session(kubeconfig: Path) -> aiohttp.ClientSession:
     config = json.loads(kubeconfig.read_text())
     cluster = config["clusters"][0]["cluster"]
-    trust = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    trust = ssl.create_default_context(
+        cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
+    )
     # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
     trust.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     return aiohttp.ClientSession(

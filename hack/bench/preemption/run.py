@@ -59,7 +59,9 @@ class Run:
 
     def hint(self, request: str, now: float) -> None:
         """Begin to save because it was asked to; the same request again is not another one."""
-        is_alive = self.started_at is not None and self.terminated_at is None and self.ended_at is None
+        is_alive = (
+            self.started_at is not None and self.terminated_at is None and self.ended_at is None
+        )
         if is_alive and self._request != request:
             self._request = request
             self.hinted_at = self.hinted_at or now
@@ -76,7 +78,12 @@ class Run:
         if self.terminated_at is None:
             self.terminated_at = now
             checkpoints, is_idle = self.job.checkpoints, self.started_at is None
-            if checkpoints is not None and checkpoints.on_sigterm and not is_idle and self.says() != "saved":
+            if (
+                checkpoints is not None
+                and checkpoints.on_sigterm
+                and not is_idle
+                and self.says() != "saved"
+            ):
                 self._begin_to_save(now)
 
     def next(self) -> tuple[float, Action] | None:
@@ -114,7 +121,11 @@ class Run:
 
     def occupied(self, now: float) -> float:
         """Return for how long it has been on a node."""
-        return 0.0 if self.started_at is None else (now if self.ended_at is None else self.ended_at) - self.started_at
+        return (
+            0.0
+            if self.started_at is None
+            else (now if self.ended_at is None else self.ended_at) - self.started_at
+        )
 
     def kept(self, now: float) -> float:
         """Return how much of its work the next pod in its place need not do again."""
@@ -123,7 +134,10 @@ class Run:
         checkpoints = self.job.checkpoints
         if checkpoints is None:
             return 0.0
-        in_time = math.floor(self._work_by(now) / checkpoints.interval_seconds) * checkpoints.interval_seconds
+        in_time = (
+            math.floor(self._work_by(now) / checkpoints.interval_seconds)
+            * checkpoints.interval_seconds
+        )
         return max(in_time, self._noticed)
 
     def wasted(self, now: float) -> float:

@@ -40,7 +40,15 @@ class Tier:
 
 TIERS = (
     Tier("batch", 1000, 0.50, (1, 1, 2, 3), (1, 1, 2, 2, 4, 8)),
-    Tier("guaranteed", 1000, 0.15, (3,), (1, 2, 4, 8), minimum_preemptable_priority=10_000, toleration_seconds=20),
+    Tier(
+        "guaranteed",
+        1000,
+        0.15,
+        (3,),
+        (1, 2, 4, 8),
+        minimum_preemptable_priority=10_000,
+        toleration_seconds=20,
+    ),
     Tier("training", 5000, 0.15, (5, 5, 5, 7), (1, 2, 4, 8)),
     Tier("urgent", 9000, 0.15, (7,), (2, 4, 8), is_urgent=True),
     Tier("critical", 10_000, 0.05, (9,), (4, 8), is_urgent=True),
@@ -161,6 +169,8 @@ def _draw_checkpoints(random: Random) -> Checkpoints | None:
     )
 
 
-def _draw_lognormal(random: Random, median: float, sigma: float, bounds: tuple[float, float]) -> float:
+def _draw_lognormal(
+    random: Random, median: float, sigma: float, bounds: tuple[float, float]
+) -> float:
     lowest, highest = bounds
     return median * min(max(random.lognormvariate(0, sigma), lowest / median), highest / median)

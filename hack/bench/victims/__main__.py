@@ -98,7 +98,9 @@ def _measure(options: Options, progress: Progress, measured: Measured) -> None:
 
 
 @contextmanager
-def _operating(cluster: Cluster, kubectl: Kubectl, arena: Arena, progress: Progress) -> Iterator[tuple[Subject, Start]]:
+def _operating(
+    cluster: Cluster, kubectl: Kubectl, arena: Arena, progress: Progress
+) -> Iterator[tuple[Subject, Start]]:
     operator = Subject(cluster, kubectl)
     try:
         with progress.task("the operator starts and looks at all pods") as task:
@@ -123,10 +125,15 @@ def _count_bytes(
             if contender == BARE:
                 arena.turn(None, victims, 1, kubeconfig)
             else:
-                with _operating(cluster, Kubectl(kubectl.program, kubeconfig), arena, progress) as (operator, _):
+                with _operating(cluster, Kubectl(kubectl.program, kubeconfig), arena, progress) as (
+                    operator,
+                    _,
+                ):
                     passed.sent = passed.received = 0  # The sweep is not the victims'.
                     arena.turn(operator, victims, 1)
-        yield Traffic(contender=contender, victims=victims, sent=passed.sent, received=passed.received)
+        yield Traffic(
+            contender=contender, victims=victims, sent=passed.sent, received=passed.received
+        )
 
 
 def _report(measured: Measured, options: Options, conditions: dict[str, object]) -> None:
@@ -139,7 +146,9 @@ def _report(measured: Measured, options: Options, conditions: dict[str, object])
     for doubt in figures.doubts(measured.turns):
         print(f"But {doubt}.")
     if options.json_file is not None:
-        more = {name: [vars(each) for each in getattr(measured, name)] for name in ("starts", "traffic")}
+        more = {
+            name: [vars(each) for each in getattr(measured, name)] for name in ("starts", "traffic")
+        }
         written = figures.document(measured.turns, conditions=conditions, **more)
         options.json_file.write_text(json.dumps(written, indent=1) + "\n")
 
@@ -160,16 +169,48 @@ def _conditions(options: Options) -> dict[str, object]:
 def _parse(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser("bench-victims", description=__doc__)
     add = parser.add_argument
-    add("--victims", type=_numbers, default=(1000, 10_000), metavar="N,N", help="at once (default: 1000,10000)")
-    add("--rounds", type=_numbers, default=(3, 1), metavar="N,N", help="for each of these sizes (default: 3,1)")
+    add(
+        "--victims",
+        type=_numbers,
+        default=(1000, 10_000),
+        metavar="N,N",
+        help="at once (default: 1000,10000)",
+    )
+    add(
+        "--rounds",
+        type=_numbers,
+        default=(3, 1),
+        metavar="N,N",
+        help="for each of these sizes (default: 3,1)",
+    )
     add("--pods", type=int, default=50_000, help="that are no victims (default: %(default)s)")
     add("--nodes", type=int, default=1000, help="simulated (default: %(default)s)")
     add("--once", action="store_true", help="do not double the pods that are no victims")
-    add("--traffic", type=int, default=200, metavar="N", help="victims whose bytes are counted (default: %(default)s)")
-    add("--answer", choices=workload.ANSWERS, default="saving", help="to a hint (default: %(default)s)")
+    add(
+        "--traffic",
+        type=int,
+        default=200,
+        metavar="N",
+        help="victims whose bytes are counted (default: %(default)s)",
+    )
+    add(
+        "--answer",
+        choices=workload.ANSWERS,
+        default="saving",
+        help="to a hint (default: %(default)s)",
+    )
     add("-o", "--output", type=Path, metavar="FILE", help="also write everything as JSON")
-    add("--cluster", default="bench-victims", metavar="NAME", help="made and removed (default: %(default)s)")
-    add("--keep", action="store_true", help="leave the cluster and its pods: the next run begins sooner")
+    add(
+        "--cluster",
+        default="bench-victims",
+        metavar="NAME",
+        help="made and removed (default: %(default)s)",
+    )
+    add(
+        "--keep",
+        action="store_true",
+        help="leave the cluster and its pods: the next run begins sooner",
+    )
     found = parser.parse_args(arguments)
     rounds = found.rounds + found.rounds[-1:] * (len(found.victims) - len(found.rounds))
     return Options(

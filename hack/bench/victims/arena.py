@@ -70,7 +70,9 @@ class Used:
 class Arena:
     """One cluster, and what is done to its pods."""
 
-    def __init__(self, cluster: Cluster, kubectl: Kubectl, hints: Workload, progress: Progress) -> None:
+    def __init__(
+        self, cluster: Cluster, kubectl: Kubectl, hints: Workload, progress: Progress
+    ) -> None:
         self.bystanders = 0
         self._cluster = cluster
         self._kubectl = kubectl
@@ -91,7 +93,9 @@ class Arena:
             self._wait("are there", wanted, lambda: self._count(pods.BYSTANDERS) >= wanted, task)
         self.bystanders = max(there, wanted)
 
-    def turn(self, operator: Subject | None, victims: int, number: int, kubeconfig: Path | None = None) -> Turn:
+    def turn(
+        self, operator: Subject | None, victims: int, number: int, kubeconfig: Path | None = None
+    ) -> Turn:
         """Make victims, mark them all at once, and wait until they are gone; without an operator, by the bare program."""
         contender, namespace = REPRIEVE if operator else BARE, next(self._namespaces)
         with self._progress.task(f"{victims:,} victims, {contender}, round {number}") as task:
@@ -101,7 +105,9 @@ class Arena:
             time.sleep(_SETTLE_SECONDS)
             before = self._api_server_cpu()
             if operator is None:
-                used = Used(cpu_seconds=self._hands(task, "end", namespace, victims, kubeconfig=kubeconfig))
+                used = Used(
+                    cpu_seconds=self._hands(task, "end", namespace, victims, kubeconfig=kubeconfig)
+                )
                 self._wait("are gone", victims, lambda: not self._count(namespace), task)
             else:
                 used = self._handled(operator, namespace, victims, task)
@@ -157,8 +163,20 @@ class Arena:
         **more: int,
     ) -> float:
         """Do something to many pods; return the processor time that it took."""
-        flags = {"namespace": namespace, "count": number, "nodes": self._cluster.settings.kwok_nodes, **more}
-        words = [sys.executable, "-m", hands.__name__, verb, "--kubeconfig", kubeconfig or self._cluster.kubeconfig]
+        flags = {
+            "namespace": namespace,
+            "count": number,
+            "nodes": self._cluster.settings.kwok_nodes,
+            **more,
+        }
+        words = [
+            sys.executable,
+            "-m",
+            hands.__name__,
+            verb,
+            "--kubeconfig",
+            kubeconfig or self._cluster.kubeconfig,
+        ]
         words += [word for flag, value in flags.items() for word in (f"--{flag}", value)]
         process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True)
         last = ""
@@ -188,7 +206,9 @@ class Arena:
         return len(listed["items"]) + int(listed["metadata"].get("remainingItemCount", 0))
 
     def _all_run(self, namespace: str) -> bool:
-        pending = f"/api/v1/namespaces/{namespace}/pods?fieldSelector=status.phase%3DPending&limit=1"
+        pending = (
+            f"/api/v1/namespaces/{namespace}/pods?fieldSelector=status.phase%3DPending&limit=1"
+        )
         return not api.call(self._cluster, "GET", pending)["items"]
 
     def _api_server_cpu(self) -> float:

@@ -37,7 +37,10 @@ class Records:
     def copy(self, models: int, first: int, until: int, done: Callable[[int], None]) -> None:
         """Store pods `first` to `until - 1`, each a copy of the one that is on its node: one of the first `models`."""
         known = [self._read(pods.bystander_name(number)) for number in range(min(models, until))]
-        records = ((number, renamed(known[number % models], number, models)) for number in range(first, until))
+        records = (
+            (number, renamed(known[number % models], number, models))
+            for number in range(first, until)
+        )
         while batch := list(islice(records, _AT_ONCE)):
             self._call("txn", {"success": [self._put(number, record) for number, record in batch]})
             done(batch[-1][0] + 1)
@@ -58,7 +61,9 @@ class Records:
         answer = self._etcd.getresponse()
         text = answer.read()
         if answer.status != http.client.OK:
-            raise ClusterError(f"etcd: {verb}: {answer.status} {text[:300].decode(errors='replace')}")
+            raise ClusterError(
+                f"etcd: {verb}: {answer.status} {text[:300].decode(errors='replace')}"
+            )
         found: Document = json.loads(text)
         return found
 

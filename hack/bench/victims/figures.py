@@ -28,7 +28,9 @@ class Turn:
     victims: int
     bystanders: int
     round: int
-    hint_seconds: Sequence[float]  # from the API server's word that the mark is there to the workload's receipt
+    hint_seconds: Sequence[
+        float
+    ]  # from the API server's word that the mark is there to the workload's receipt
     marks_seconds: float  # from the first mark's arrival to the last one's answer
     whole_seconds: float  # from the first mark's arrival to the last DELETE's answer
     writes: Mapping[
@@ -106,11 +108,15 @@ def measure(entries: Iterable[Entry], heard: Mapping[str, float], user: str) -> 
     changes = [entry for entry in entries if entry.verb != "create"]
     own = [entry for entry in changes if entry.user == user]
     done = [entry for entry in own if entry.status < _REFUSED]
-    marks = {entry.pod: entry for entry in changes if entry.user == pods.ADMIN and entry.verb == "patch"}
+    marks = {
+        entry.pod: entry for entry in changes if entry.user == pods.ADMIN and entry.verb == "patch"
+    }
     deleted_at = [entry.answered_at for entry in done if entry.verb == "delete"]
     first_mark = min(mark.received_at for mark in marks.values())
     return {
-        "hint_seconds": sorted(heard[pod] - mark.answered_at for pod, mark in marks.items() if pod in heard),
+        "hint_seconds": sorted(
+            heard[pod] - mark.answered_at for pod, mark in marks.items() if pod in heard
+        ),
         "marks_seconds": max(mark.answered_at for mark in marks.values()) - first_mark,
         "whole_seconds": max(deleted_at) - first_mark,
         "writes": dict(sorted(Counter(Counter(entry.pod for entry in done).values()).items())),
@@ -127,7 +133,9 @@ def _grouped(turns: Iterable[Turn]) -> dict[tuple[int, int], dict[str, list[Turn
     """Return the turns by the numbers of bystanders and victims, and by contender."""
     grouped: dict[tuple[int, int], dict[str, list[Turn]]] = {}
     for turn in turns:
-        grouped.setdefault((turn.bystanders, turn.victims), {}).setdefault(turn.contender, []).append(turn)
+        grouped.setdefault((turn.bystanders, turn.victims), {}).setdefault(
+            turn.contender, []
+        ).append(turn)
     return grouped
 
 
@@ -148,7 +156,9 @@ def _row(turns: Sequence[Turn], bare: Sequence[Turn]) -> Row:
         mean_writes=median(lambda turn: turn.mean_writes),
         most_writes=max(turn.most_writes for turn in turns),
         cpu_seconds_per_thousand=median(lambda turn: turn.cpu_seconds / turn.victims * 1000),
-        api_server_cpu_seconds_per_thousand=median(lambda turn: turn.api_server_cpu_seconds / turn.victims * 1000),
+        api_server_cpu_seconds_per_thousand=median(
+            lambda turn: turn.api_server_cpu_seconds / turn.victims * 1000
+        ),
         rss_mib=median(lambda turn: turn.rss_mib),
     )
 
@@ -160,7 +170,17 @@ def percentile(ascending: Sequence[float], share: float) -> float:
 
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as text for a terminal."""
-    columns = ("others", "hint p50 s", "p99 s", "whole s", "× bare", "writes", "CPU s/1,000", "API server's", "RSS MiB")
+    columns = (
+        "others",
+        "hint p50 s",
+        "p99 s",
+        "whole s",
+        "× bare",
+        "writes",
+        "CPU s/1,000",
+        "API server's",
+        "RSS MiB",
+    )
     return figures.aligned([("victims", *columns), *(_cells(row) for row in rows)])
 
 
@@ -194,7 +214,9 @@ def doubled(rows: Iterable[Row]) -> list[str]:
 
 
 def _change(before: Row, now: Row) -> str:
-    api_server = now.api_server_cpu_seconds_per_thousand / before.api_server_cpu_seconds_per_thousand - 1
+    api_server = (
+        now.api_server_cpu_seconds_per_thousand / before.api_server_cpu_seconds_per_thousand - 1
+    )
     return (
         f"hint p50 {before.p50_seconds:.2f} → {now.p50_seconds:.2f} s, p99 {before.p99_seconds:.2f} → {now.p99_seconds:.2f} s, "
         f"whole {before.whole_seconds:.1f} → {now.whole_seconds:.1f} s; "
@@ -218,16 +240,23 @@ def _listed(seconds: Iterable[float]) -> str:
     return ", ".join(f"{each:.2f}" for each in seconds)
 
 
-def sentences(turns: Sequence[Turn], starts: Iterable[Start], traffic: Iterable[Traffic]) -> list[str]:
+def sentences(
+    turns: Sequence[Turn], starts: Iterable[Start], traffic: Iterable[Traffic]
+) -> list[str]:
     """Return what no table has, one sentence each."""
     ours = [turn for turn in turns if turn.contender == REPRIEVE]
     calls = Counter[str]()
     for turn in ours:
-        calls.update({verb: count / sum(turn.victims for turn in ours) for verb, count in turn.calls.items()})
+        calls.update(
+            {verb: count / sum(turn.victims for turn in ours) for verb, count in turn.calls.items()}
+        )
     shown = ", ".join(f"{count:.2f} {verb}" for verb, count in sorted(calls.items()))
     dropped = sum(turn.dropped_events for turn in ours)
     return [
-        *(f"calls to the API server a victim, as the operator counts them: {shown}" for _ in ours[:1]),
+        *(
+            f"calls to the API server a victim, as the operator counts them: {shown}"
+            for _ in ours[:1]
+        ),
         *(f"{dropped:,.0f} Events were dropped" for _ in [0] if dropped),
         *(_start(start) for start in starts),
         *(_traffic(each) for each in traffic),
@@ -251,7 +280,9 @@ def doubts(turns: Iterable[Turn]) -> list[str]:
     ours = [turn for turn in turns if turn.contender == REPRIEVE]
     unheard = sum(turn.victims - len(turn.hint_seconds) for turn in ours)
     written = sum(turn.victims - sum(turn.writes.values()) for turn in turns)
-    over = sum(number for turn in ours for count, number in turn.writes.items() if count > MOST_WRITES)
+    over = sum(
+        number for turn in ours for count, number in turn.writes.items() if count > MOST_WRITES
+    )
     said = {
         f"{unheard:,} victims were never hinted": unheard,
         f"{written:,} victims are not in the audit log": written,
@@ -262,4 +293,8 @@ def doubts(turns: Iterable[Turn]) -> list[str]:
 
 def document(turns: Sequence[Turn], **more: object) -> dict[str, object]:
     """Return everything as JSON: each turn as it was measured, and the printed rows."""
-    return {"rows": [vars(row) for row in summarise(turns)], "turns": [vars(turn) for turn in turns], **more}
+    return {
+        "rows": [vars(row) for row in summarise(turns)],
+        "turns": [vars(turn) for turn in turns],
+        **more,
+    }

@@ -31,7 +31,9 @@ _TRIES = 8
 class Hands:
     """One session with the API server, over as many connections as there are calls at once."""
 
-    def __init__(self, session: aiohttp.ClientSession, server: str, options: argparse.Namespace) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, server: str, options: argparse.Namespace
+    ) -> None:
         self._session = session
         self._pods = f"{server}/api/v1/namespaces/{options.namespace}/pods"
         self._options = options
@@ -52,7 +54,11 @@ class Hands:
 
     async def _create(self, number: int) -> None:
         of = self._options
-        made = pods.victim(of.namespace, number, of.nodes, of.port) if of.port else pods.bystander(number, of.nodes)
+        made = (
+            pods.victim(of.namespace, number, of.nodes, of.port)
+            if of.port
+            else pods.bystander(number, of.nodes)
+        )
         await self._call("POST", self._pods, made)
 
     async def _mark(self, number: int) -> None:
@@ -83,7 +89,9 @@ async def _work(options: argparse.Namespace) -> None:
     trust.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
     connector = aiohttp.TCPConnector(limit=AT_ONCE, ssl=trust)
-    async with aiohttp.ClientSession(connector=connector, headers=headers, trust_env=False) as session:
+    async with aiohttp.ClientSession(
+        connector=connector, headers=headers, trust_env=False
+    ) as session:
         hands = Hands(session, cluster["server"], options)
         saying = asyncio.create_task(_say(hands))
         await hands.run()
@@ -105,7 +113,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--nodes", type=int, default=1)
-    parser.add_argument("--port", type=int, default=0, help="where victims are hinted; 0: bystanders are made")
+    parser.add_argument(
+        "--port", type=int, default=0, help="where victims are hinted; 0: bystanders are made"
+    )
     options = parser.parse_args()
     asyncio.run(_work(options))
     print(json.dumps({"cpu_seconds": time.process_time()}), flush=True)

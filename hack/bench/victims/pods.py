@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from reprieve_policy import keys, mark
+from reprieve_policy import keys
+from reprieve_policy.lifecycle import mark
 
 Document = dict[str, Any]
 
@@ -39,14 +40,21 @@ def bystander(number: int, nodes: int) -> Document:
 def victim(namespace: str, number: int, nodes: int, port: int) -> Document:
     """Return a pod whose hint's path says which it is, so that one process can answer for all."""
     hint = f"http://:{port}/{namespace}/{name(number)}"
-    return _pod(name(number), number, nodes, {keys.CHECKPOINT: "auto", keys.CHECKPOINT_HINT: hint}, {})
+    return _pod(
+        name(number), number, nodes, {keys.CHECKPOINT: "auto", keys.CHECKPOINT_HINT: hint}, {}
+    )
 
 
-def _pod(name: str, number: int, nodes: int, annotations: dict[str, str], more: Document) -> Document:
+def _pod(
+    name: str, number: int, nodes: int, annotations: dict[str, str], more: Document
+) -> Document:
     container = {
         "name": "trainer",
         "image": "registry.example/team-a/trainer:v1",
-        "env": [{"name": f"TRAINING_OPTION_{n:04}", "value": f"/data/shard-{n:04}"} for n in range(_VARIABLES)],
+        "env": [
+            {"name": f"TRAINING_OPTION_{n:04}", "value": f"/data/shard-{n:04}"}
+            for n in range(_VARIABLES)
+        ],
     }
     spec = {
         # As a scheduler would have chosen: what it takes to choose is no part of what is measured.
@@ -57,6 +65,9 @@ def _pod(name: str, number: int, nodes: int, annotations: dict[str, str], more: 
         "tolerations": [{"operator": "Exists"}],
         **more,
     }
-    labels = {"app.kubernetes.io/name": "trainer", "app.kubernetes.io/instance": f"trainer-{number % 100}"}
+    labels = {
+        "app.kubernetes.io/name": "trainer",
+        "app.kubernetes.io/instance": f"trainer-{number % 100}",
+    }
     metadata = {"name": name, "labels": labels, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

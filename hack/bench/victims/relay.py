@@ -28,7 +28,9 @@ def to(port: int) -> Iterator[Relay]:
     """Pass on to a port of this machine for as long as the block runs."""
     relay, loop, stop = Relay(), asyncio.new_event_loop(), asyncio.Event()
     ready = threading.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(_serve(relay, port, ready, stop),))
+    thread = threading.Thread(
+        target=loop.run_until_complete, args=(_serve(relay, port, ready, stop),)
+    )
     thread.start()
     ready.wait()
     try:
@@ -48,7 +50,9 @@ async def _serve(relay: Relay, port: int, ready: threading.Event, stop: asyncio.
         connections.add(task)
         there, back = await asyncio.open_connection("127.0.0.1", port)
         try:
-            await asyncio.gather(_pass(reader, back, relay, "sent"), _pass(there, writer, relay, "received"))
+            await asyncio.gather(
+                _pass(reader, back, relay, "sent"), _pass(there, writer, relay, "received")
+            )
         except (OSError, asyncio.CancelledError):
             back.close()
             writer.close()
@@ -65,7 +69,9 @@ async def _serve(relay: Relay, port: int, ready: threading.Event, stop: asyncio.
         await asyncio.gather(*connections)
 
 
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, relay: Relay, way: str) -> None:
+async def _pass(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, relay: Relay, way: str
+) -> None:
     while data := await reader.read(_CHUNK):
         setattr(relay, way, getattr(relay, way) + len(data))
         writer.write(data)

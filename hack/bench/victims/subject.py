@@ -32,7 +32,11 @@ class Subject:
     def __init__(self, cluster: Cluster, kubectl: Kubectl) -> None:
         port = cluster.port("operator")
         # The first sweep is measured apart; a later one would fall into somebody's turn.
-        flags = ["--listen-address=127.0.0.1", f"--listen-port={port}", "--allow-loopback-pod-ips=true"]
+        flags = [
+            "--listen-address=127.0.0.1",
+            f"--listen-port={port}",
+            "--allow-loopback-pod-ips=true",
+        ]
         flags.append(f"--sweep-interval-seconds={_NEVER_AGAIN}")
         place = Place(flags, f"http://127.0.0.1:{port}")
         self._programs = Programs(cluster.home, kubectl, {OPERATOR: place})
@@ -84,7 +88,9 @@ class Subject:
         found = _SAMPLE.findall(self._programs.read(OPERATOR, "/metrics"))
         return [(labels, float(value)) for called, labels, value in found if called == name]
 
-    def _wait(self, what: str, seconds: float, holds: Callable[[], bool], tick: Callable[[], None]) -> None:
+    def _wait(
+        self, what: str, seconds: float, holds: Callable[[], bool], tick: Callable[[], None]
+    ) -> None:
         deadline = time.monotonic() + seconds
         while not holds():
             tick()

@@ -43,7 +43,12 @@ class Workloads:
             return {"state": "idle"}
         if method == "POST" and self._answer != "saved":
             return {"state": self._answer, "id": self._ids[path]}
-        return {"state": "saved", "id": self._ids.pop(path), "step": 1200, "path": f"/checkpoints/{name}/1200"}
+        return {
+            "state": "saved",
+            "id": self._ids.pop(path),
+            "step": 1200,
+            "path": f"/checkpoints/{name}/1200",
+        }
 
 
 class Exchange(asyncio.Protocol):
@@ -68,9 +73,7 @@ class Exchange(asyncio.Protocol):
         method, path, _ = head.split(b" ", 2)
         address, _ = self._transport.get_extra_info("sockname")
         said = json.dumps(self._answer(address, method.decode(), path.decode(), body)).encode()
-        headers = (
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-        )
+        headers = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
         self._transport.write(headers % len(said) + said)
         self._transport.close()
 

@@ -1,1 +1,4 @@
-"""One module a chapter: `TITLE` and `tell(world, narrator)`, which acts, shows and asserts, and returns what was kept."""
+"""One module for each chapter: `TITLE`, and `tell(world, narrator)`.
+
+`tell` acts, shows and asserts, and returns a sentence that says which promise was kept.
+"""

@@ -1,4 +1,4 @@
-"""Chapter 6: another cleaner holds a victim with its own finalizer, and Reprieve waits for it without touching it."""
+"""Chapter 6: another controller's finalizer holds a victim, and Reprieve waits for it."""
 
 import time
 
@@ -7,44 +7,54 @@ from mainjob.narrator import Narrator
 from mainjob.scene import Scene
 from mainjob.world import World
 
-TITLE = "Another cleaner's finalizer holds the victim until that cleaner is done"
+TITLE = "Another controller's finalizer holds the victim until that controller is done"
 
 POD, FINALIZER = "two-cleaners", "data-mover.example.com/upload"
-CLEANER_SECONDS = 2.0  # what the other cleaner takes once Reprieve has said whom it waits for
+CLEANER_SECONDS = 2.0  # the other controller's time after Reprieve names its finalizer
 RELEASE = '{"metadata":{"finalizers":null}}'
 
 
 def tell(world: World, narrator: Narrator) -> str:
-    """Evict a pod that carries a finalizer of somebody else."""
+    """Evict a pod that carries another controller's finalizer."""
     scene = Scene(world, narrator, "demo-cleaners")
     scene.make_namespace()
     narrator.say(
-        f"A pod carries the finalizer {FINALIZER}: somebody wants to move its data away before it is forgotten."
+        f"A pod carries the finalizer {FINALIZER}: its owner moves data away before the pod "
+        "disappears."
     )
-    workload.start_pods(scene, workload.build_pod(scene, POD, save_seconds=0.2, finalizers=[FINALIZER]))
+    workload.start_pods(
+        scene, workload.build_pod(scene, POD, save_seconds=0.2, finalizers=[FINALIZER])
+    )
     koordinator.mark(scene, POD)
     told = victim.show_events(scene, POD, "WaitingForFinalizers")
     promise.says(told, "CheckpointSaved", FINALIZER)
-    narrator.say("Its container has ended, the object stays, and Reprieve does not touch what is not its own.")
+    narrator.say(
+        "Its container has ended. The object stays, and Reprieve leaves the finalizer alone."
+    )
     shown = scene.run("get", "pod", POD, "-n", scene.namespace, "-o", _COLUMNS)
     promise.says(shown.stdout, FINALIZER)
     _check_held(scene)
-    narrator.say("The other cleaner is done and takes its finalizer away.")
+    narrator.say("The other controller is done and removes its finalizer.")
     scene.run("patch", "pod", POD, "-n", scene.namespace, "--type=merge", "-p", RELEASE)
     victim.wait_until_gone(scene, POD)
     after = victim.show_events(scene, POD, "SoftEvictionCompleted")
-    promise.same("times that its end was told", after.count("SoftEvictionCompleted"), 1)
+    promise.same("Events about its end", after.count("SoftEvictionCompleted"), 1)
     victim.deleted_at(scene, POD)
-    return "another cleaner's finalizer held the victim, Reprieve said so, and it went when that cleaner was done"
+    return (
+        "another controller's finalizer held the victim, Reprieve said so, and the pod went when "
+        "that controller was done"
+    )
 
 
 def _check_held(scene: Scene) -> None:
-    """See the object stay for as long as the other cleaner takes."""
+    """Check that the object stays for as long as the other controller works."""
     deadline = time.monotonic() + CLEANER_SECONDS
     while time.monotonic() < deadline:
         found = scene.quiet.find("pod", POD, "-n", scene.namespace)
         held = found is not None and found["metadata"].get("finalizers") == [FINALIZER]
-        promise.keep(claim=held, otherwise=f"{POD} went before its other cleaner was done")
+        promise.keep(
+            claim=held, otherwise=f"{POD} disappeared before the other controller was done"
+        )
 
 
 _COLUMNS = victim.columns(

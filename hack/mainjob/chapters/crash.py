@@ -1,4 +1,7 @@
-"""Chapter 7: the operator is killed while a victim saves. Nobody is asked twice, nobody is deleted early."""
+"""Chapter 7: the operator is killed while a victim saves.
+
+The victim gets no second hint and is not deleted early.
+"""
 
 from datetime import timedelta
 
@@ -11,13 +14,13 @@ from realcluster.programs import OPERATOR
 TITLE = "The operator is killed between the hint and the acknowledgement"
 
 POD = "saves-meanwhile"
-SAVE_SECONDS = 8.0  # longer than it takes to kill the operator, to start another one, and for the lease to run out
+SAVE_SECONDS = 8.0  # longer than killing, restarting and the old lease take
 TIMEOUT = {"reprieve.dev/checkpoint-timeout": "20s"}
 ASKED = "asked for a checkpoint"
 
 
 def tell(world: World, narrator: Narrator) -> str:
-    """Kill the operator while a victim saves, start another one, and count."""
+    """Kill the operator while a victim saves, start another one, and count hints and deletions."""
     scene = Scene(world, narrator, "demo-crash")
     scene.make_namespace()
     narrator.say(f"A pod that needs {SAVE_SECONDS:.0f} s to save is marked.")
@@ -29,12 +32,15 @@ def tell(world: World, narrator: Narrator) -> str:
         scene.wait("hint in the workload's log", lambda: ASKED in log.text)
         _kill(scene)
         promise.keep(
-            claim="saved step" not in log.text, otherwise="the workload had saved before the operator was killed"
+            claim="saved step" not in log.text,
+            otherwise="the workload had saved before the operator was killed",
         )
         world.start(OPERATOR)
         narrator.say(
-            f"Another operator is started (pid {world.programs.pid(OPERATOR)}). When the lease of the first has run out, it "
-            "reads on the pod where the victim was, and asks the workload how far it is."
+            f"Another operator is started (pid {world.programs.pid(OPERATOR)}). When the first "
+            "one's lease "
+            "expires, it reads the victim's state from the pod and asks the workload for its "
+            "progress."
         )
         victim.wait_until_gone(scene, POD)
         after = victim.last_state(scene, record)
@@ -44,16 +50,20 @@ def tell(world: World, narrator: Narrator) -> str:
     promise.same("the number of the hint", (before.attempt, after.attempt), (1, 1))
     promise.same("the time of the hint", after.hinted_at, before.hinted_at)
     promise.same("the id of the eviction", after.eviction_id, before.eviction_id)
-    promise.same("hints told in Events", told.count("CheckpointRequested"), 1)
+    promise.same("hints in Events", told.count("CheckpointRequested"), 1)
     assert after.checkpoint is not None
     deleted = victim.deleted_at(scene, POD)
     early = deleted - after.checkpoint.saved_at
     promise.keep(claim=early > timedelta(0), otherwise=f"{POD} was deleted before it had saved")
     narrator.say(
-        f"Acknowledged at {after.checkpoint.saved_at:%H:%M:%S.%f}, deleted at {deleted:%H:%M:%S.%f}, by the audit log of "
-        "the API server: one DELETE, after the acknowledgement."
+        f"Acknowledged at {after.checkpoint.saved_at:%H:%M:%S.%f}, deleted at "
+        f"{deleted:%H:%M:%S.%f}: "
+        "the API server's audit log has one DELETE, after the acknowledgement."
     )
-    return "an operator killed in the middle went on where it was: hinted once, deleted once, after the acknowledgement"
+    return (
+        "a new operator continued where the killed one stopped: one hint, one DELETE after the "
+        "acknowledgement"
+    )
 
 
 def _kill(scene: Scene) -> None:

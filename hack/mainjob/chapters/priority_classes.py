@@ -1,4 +1,4 @@
-"""Chapter 3: an admin's policy is checked when it is written, and what it leaves out is filled in."""
+"""Chapter 3: an admin's policy is checked when it is written, and missing values are filled in."""
 
 from mainjob import promise
 from mainjob.narrator import Narrator
@@ -41,40 +41,58 @@ value: {value}
 
 
 def tell(world: World, narrator: Narrator) -> str:
-    """Refuse two PriorityClasses, admit them corrected, and show what was filled in."""
+    """Refuse two PriorityClasses, admit them corrected, and show the values that were filled in."""
     scene = Scene(world, narrator, "demo-priority-classes")
     scene.quiet.read("delete", "priorityclasses", "-l", SELECTOR)
     _refuse_duration(scene)
     _refuse_defence(scene)
-    return "an unreadable toleration and a defence below the value are refused; corrected, they get their defaults"
+    return (
+        "an unreadable toleration and a defence below the value are refused; corrected, they get "
+        "their defaults"
+    )
 
 
 def _refuse_duration(scene: Scene) -> None:
-    scene.narrator.say("The upstream plugin ignores a toleration that it cannot parse: a protection that is not there.")
+    scene.narrator.say(
+        "The upstream plugin ignores a toleration that it cannot parse: the protection would not "
+        "exist."
+    )
     scene.write("demo-training.yaml", _training("1h"))
     refused = scene.refused("apply", "-f", "demo-training.yaml")
-    promise.says(refused.stderr, "(BadRequest)", f'[{TOLERATION}/toleration-seconds]: Invalid value: "1h"')
+    promise.says(
+        refused.stderr, "(BadRequest)", f'[{TOLERATION}/toleration-seconds]: Invalid value: "1h"'
+    )
     scene.narrator.say(
-        "Corrected, it is admitted, and the half that it leaves out is filled in with what upstream takes."
+        "Corrected, it is admitted. Reprieve fills in the missing half with upstream's default."
     )
     scene.write("demo-training.yaml", _training("3600"))
     scene.run("apply", "-f", "demo-training.yaml")
     _show(scene, "demo-training", "minimum-preemptable-priority", "10001")
-    scene.narrator.say("Its value and one more: every preemptor is above that anyway, which the warning says.")
+    scene.narrator.say(
+        "Its value plus one: every preemptor exceeds that anyway, as the warning says."
+    )
 
 
 def _refuse_defence(scene: Scene) -> None:
-    scene.narrator.say("What a workload is defended with is never below what it is scheduled with.")
+    scene.narrator.say("A workload's preemption priority is never below its priority.")
     scene.write("overtime.yaml", _overtime(20000))
     refused = scene.refused("apply", "-f", "overtime.yaml")
-    promise.says(refused.stderr, "(BadRequest)", "[reprieve.dev/preemption-priority-class]", '"demo-training"', "20000")
+    promise.says(
+        refused.stderr,
+        "(BadRequest)",
+        "[reprieve.dev/preemption-priority-class]",
+        '"demo-training"',
+        "20000",
+    )
     scene.write("overtime.yaml", _overtime(9000))
     scene.run("apply", "-f", "overtime.yaml")
     _show(scene, "demo-overtime", "toleration-seconds", "0")
 
 
 def _show(scene: Scene, name: str, key: str, wanted: str) -> None:
-    """Show the annotations of a PriorityClass, of which one was filled in."""
-    path = r"jsonpath={.metadata.annotations.preemption-toleration\.scheduling\.x-k8s\.io/" + key + "}"
+    """Show the annotations of a PriorityClass; one of them was filled in."""
+    path = (
+        r"jsonpath={.metadata.annotations.preemption-toleration\.scheduling\.x-k8s\.io/" + key + "}"
+    )
     shown = scene.run("get", "priorityclass", name, "-o", path)
     promise.same(f"{key} of {name}", shown.stdout, wanted)

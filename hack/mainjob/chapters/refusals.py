@@ -1,4 +1,7 @@
-"""Chapter 1: what cannot be meant is refused at `kubectl apply`, with everything that is wrong, where it is wrong."""
+"""Chapter 1.
+
+`kubectl apply` refuses invalid values, names all of them, and says where each one is.
+"""
 
 from mainjob import promise
 from mainjob.narrator import Narrator
@@ -7,10 +10,15 @@ from mainjob.world import World
 
 TITLE = "A class that does not exist is refused, in pods and in templates"
 
-CLASS = 'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "11": must be between 0 and 10'
+CLASS = (
+    'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "11": must be between 0 and 10'
+)
 THREE = (
     'metadata.labels[reprieve.dev/preemption-class]: Invalid value: "high"',
-    'metadata.annotations[reprieve.dev/checkpoint-hint]: Unsupported value: "http://checkpoints.example.com/save"',
+    (
+        "metadata.annotations[reprieve.dev/checkpoint-hint]: Unsupported value: "
+        '"http://checkpoints.example.com/save"'
+    ),
     'metadata.annotations[reprieve.dev/checkpoint-timeout]: Invalid value: "10"',
 )
 
@@ -24,28 +32,33 @@ def tell(world: World, narrator: Narrator) -> str:
     _refuse_three_mistakes(scene)
     left = scene.run("get", "pods,deployments", "-n", scene.namespace)
     promise.says(left.output, "No resources found")
-    return "a class outside 0-10 is refused with 400, in a Pod and in a template; three mistakes come in one answer"
+    return (
+        "a class outside 0-10 is refused with 400, in a Pod and in a template; three mistakes come "
+        "in one answer"
+    )
 
 
 def _refuse_pod(scene: Scene) -> None:
-    scene.narrator.say("Preemption classes are 0 to 10. Somebody asks for 11.")
+    scene.narrator.say("Preemption classes are 0 to 10. A user asks for 11.")
     path = scene.example("refused/pod-class-11.yaml")
     refused = scene.refused("apply", "-n", scene.namespace, "-f", path)
     promise.says(refused.stderr, "Error from server (BadRequest)", CLASS)
-    scene.narrator.say("BadRequest is code 400, as kubectl shows when it is asked to say more:")
+    scene.narrator.say("BadRequest is code 400, as kubectl shows with more verbosity:")
     seen = scene.refused("create", "-n", scene.namespace, "-f", path, "-v=6", only='verb="POST"')
     promise.says(seen.stderr, 'status="400 Bad Request"')
 
 
 def _refuse_deployment(scene: Scene) -> None:
-    scene.narrator.say("A Deployment with such a template would never get its pods. It is told so at once.")
+    scene.narrator.say(
+        "A Deployment with such a template would never get its pods. It is refused at once."
+    )
     path = scene.example("refused/deployment-class-11.yaml")
     refused = scene.refused("apply", "-n", scene.namespace, "-f", path)
     promise.says(refused.stderr, "Error from server (BadRequest)", f"spec.template.{CLASS}")
 
 
 def _refuse_three_mistakes(scene: Scene) -> None:
-    scene.narrator.say("Three mistakes are said in one answer, not one after the other.")
+    scene.narrator.say("One answer names all three mistakes.")
     path = scene.example("refused/pod-with-three-mistakes.yaml")
     refused = scene.refused("apply", "-n", scene.namespace, "-f", path)
     promise.says(refused.stderr, "Error from server (BadRequest)", *THREE)

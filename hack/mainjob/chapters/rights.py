@@ -1,4 +1,4 @@
-"""Chapter 2: who says nothing gets the namespace's class, and a mark is a right that no outage gives away."""
+"""Chapter 2: the namespace's default class, and marks, which need a right even during an outage."""
 
 import json
 
@@ -8,7 +8,7 @@ from mainjob.scene import Scene
 from mainjob.world import MINE, World
 from realcluster.programs import WEBHOOKS
 
-TITLE = "The namespace decides for those who say nothing, and a mark is a right"
+TITLE = "A namespace has a default class, and a mark needs a right"
 
 TEAM, VAULT, TENANT = "demo-team", "demo-vault", "ada"
 PART_OF = "\n    ".join(f"{key}: {value}" for key, value in MINE.items())
@@ -72,47 +72,82 @@ subjects:
 """
 
 LABEL, ANNOTATION = "reprieve.dev/soft-eviction", "scheduling.koordinator.sh/soft-eviction"
-MARK = json.dumps({"metadata": {"labels": {LABEL: "requested"}, "annotations": {ANNOTATION: "true"}}})
+MARK = json.dumps(
+    {"metadata": {"labels": {LABEL: "requested"}, "annotations": {ANNOTATION: "true"}}}
+)
 NOTE = json.dumps({"metadata": {"annotations": {"example.com/note": "hello"}}})
-UNREADABLE = ("annotate", "pod", "plain", "-n", TEAM, "reprieve.dev/checkpoint=sometimes", "--dry-run=server")
+UNREADABLE = (
+    "annotate",
+    "pod",
+    "plain",
+    "-n",
+    TEAM,
+    "reprieve.dev/checkpoint=sometimes",
+    "--dry-run=server",
+)
 WAYS = ((), ("--subresource=status",))
-"""Through the pod, and through its status, which carries the same labels and annotations."""
+"""A patch of the pod, and one of its status, which carries the same labels and annotations."""
 
 
 def tell(world: World, narrator: Narrator) -> str:
-    """Show both namespaces' classes, then try to set a mark without the right to."""
+    """Show the classes in both namespaces, then try to set a mark without the right."""
     scene = Scene(world, narrator, TEAM)
     world.remove_namespaces(TEAM, VAULT)
     _default_classes(scene)
     _try_marks(scene)
-    return "who says nothing gets the namespace's class; a mark without the right is Forbidden, webhooks up or down"
+    return (
+        "a pod without a class gets the namespace's; a mark without the right is Forbidden, "
+        "webhooks up or down"
+    )
 
 
 def _default_classes(scene: Scene) -> None:
     scene.narrator.say("One namespace has a default class, the other holds sensitive workloads.")
     scene.run("apply", "-f", scene.write("namespaces.yaml", NAMESPACES))
-    scene.narrator.say("The same pod, which says nothing of preemption, goes into both.")
+    scene.narrator.say("The same pod, which does not mention preemption, is created in both.")
     scene.write("pod.yaml", POD)
     for namespace, wanted in ((TEAM, "2"), (VAULT, "10")):
         scene.run("apply", "-n", namespace, "-f", "pod.yaml")
         scene.run("get", "pod", "plain", "-n", namespace, "-L", "reprieve.dev/preemption-class")
         labels = scene.quiet.get("pod", "plain", "-n", namespace)["metadata"]["labels"]
-        promise.same(f"the class in {namespace}", labels.get("reprieve.dev/preemption-class"), wanted)
+        promise.same(
+            f"the class in {namespace}", labels.get("reprieve.dev/preemption-class"), wanted
+        )
 
 
 def _try_marks(scene: Scene) -> None:
     scene.narrator.say(
-        f"The tenant {TENANT} may patch pods and their status, but not delete them. A soft-eviction mark asks for a "
-        "deletion, so it needs that right: a ValidatingAdmissionPolicy in the API server itself sees to it."
+        f"The tenant {TENANT} may patch pods and their status, but not delete them. A "
+        "soft-eviction mark "
+        "asks for a deletion, so it needs that right. A ValidatingAdmissionPolicy in the API "
+        "server "
+        "enforces this."
     )
     scene.run("apply", "-n", TEAM, "-f", scene.write("rights.yaml", RIGHTS))
     for subresource in WAYS:
-        scene.run("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}", *subresource, "--type=merge", "-p", NOTE)
+        scene.run(
+            "patch",
+            "pod",
+            "plain",
+            "-n",
+            TEAM,
+            f"--as={TENANT}",
+            *subresource,
+            "--type=merge",
+            "-p",
+            NOTE,
+        )
     _try_marks_both_ways(scene)
-    scene.narrator.say("The webhooks are stopped. What they would have refused now passes (failurePolicy: Ignore) …")
+    scene.narrator.say(
+        "The webhooks are stopped. What they would have refused now passes (failurePolicy: Ignore) "
+        "…"
+    )
     scene.narrator.show(f"kill -TERM {scene.world.programs.pid(WEBHOOKS)}    # {WEBHOOKS}", "")
     with scene.world.without(WEBHOOKS):
-        promise.keep(claim=not scene.world.is_guarded(), otherwise="the webhooks still answer after they were stopped")
+        promise.keep(
+            claim=not scene.world.is_guarded(),
+            otherwise="the webhooks still answer after they were stopped",
+        )
         scene.run(*UNREADABLE)
         scene.narrator.say("… but marks are guarded as before.")
         _try_marks_both_ways(scene)
@@ -125,7 +160,18 @@ def _try_marks(scene: Scene) -> None:
 
 def _try_marks_both_ways(scene: Scene) -> None:
     for subresource in WAYS:
-        words = ("patch", "pod", "plain", "-n", TEAM, f"--as={TENANT}", *subresource, "--type=merge", "-p", MARK)
+        words = (
+            "patch",
+            "pod",
+            "plain",
+            "-n",
+            TEAM,
+            f"--as={TENANT}",
+            *subresource,
+            "--type=merge",
+            "-p",
+            MARK,
+        )
         refused = scene.refused(*words)
         promise.says(refused.stderr.lower(), "forbidden")
         promise.says(refused.stderr, LABEL, ANNOTATION, "needs the right to delete the pod")

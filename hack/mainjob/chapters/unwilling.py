@@ -1,4 +1,4 @@
-"""Chapter 5: three other victims at once: one that never answers, one that is slow, one that has nothing to save."""
+"""Chapter 5: three victims at once: one never answers, one is slow, one has nothing to save."""
 
 import re
 from datetime import datetime
@@ -8,14 +8,15 @@ from mainjob.narrator import Narrator
 from mainjob.scene import Background, Scene
 from mainjob.world import World
 from realcluster.programs import OPERATOR
-from reprieve_policy import keys, timestamp
-from reprieve_policy.eviction import Outcome
+from reprieve_policy import keys
+from reprieve_policy.kube import timestamp
+from reprieve_policy.lifecycle.eviction import Outcome
 
-TITLE = "Whoever does not answer goes at the deadline, whoever is slow gets more time once"
+TITLE = "A silent victim goes at its deadline; a slow one gets one extension"
 
 STUBBORN, SLOW, PLAIN = "never-answers", "slow", "nothing-to-save"
 TIMEOUT_SECONDS = 8
-SLOW_SECONDS = 9  # longer than the timeout, shorter than the timeout and half of it again
+SLOW_SECONDS = 9  # longer than the timeout, shorter than one and a half timeouts
 GRACE_SECONDS = 3  # the demo's cap, shorter than the pods' own 30 s
 SLACK_SECONDS = 15.0  # for a busy machine, and because the kubelet's times are whole seconds
 COLUMNS = victim.columns(
@@ -28,19 +29,24 @@ FAILED = "reprieve_preemption_failed_checkpoint_total"
 
 
 def tell(world: World, narrator: Narrator) -> str:
-    """Mark all three at once, and look at each one's end."""
+    """Mark all three pods at once and check the end of each."""
     scene = Scene(world, narrator, "demo-unwilling")
     scene.make_namespace()
     narrator.say(
-        f"Three pods with the same program. {STUBBORN} neither answers nor reacts to SIGTERM; {SLOW} needs "
-        f"{SLOW_SECONDS} s to save, but has {TIMEOUT_SECONDS}; {PLAIN} says checkpoint: none. All are marked at once."
+        f"Three pods with the same program. {STUBBORN} neither answers nor reacts to SIGTERM; "
+        f"{SLOW} needs "
+        f"{SLOW_SECONDS} s to save, but has {TIMEOUT_SECONDS}; {PLAIN} declares checkpoint: none. "
+        "All are "
+        "marked at once."
     )
     timeout = {keys.CHECKPOINT_TIMEOUT: f"{TIMEOUT_SECONDS}s"}
     workload.start_pods(
         scene,
         workload.build_pod(scene, STUBBORN, mode="stubborn", annotations=timeout),
         workload.build_pod(scene, SLOW, save_seconds=SLOW_SECONDS, annotations=timeout),
-        workload.build_pod(scene, PLAIN, annotations={keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: None}),
+        workload.build_pod(
+            scene, PLAIN, annotations={keys.CHECKPOINT: "none", keys.CHECKPOINT_HINT: None}
+        ),
     )
     failed_before = _failed(world)
     watch = ("get", "pods", "-n", scene.namespace, "-w")
@@ -58,7 +64,8 @@ def tell(world: World, narrator: Narrator) -> str:
     _check_stubborn(scene, marked[STUBBORN], facts)
     _check_counted(scene, failed_before)
     return (
-        "no answer: timeout, SIGTERM, grace, SIGKILL, counted as failed; slow: extended once, then saved; none: at once"
+        "no answer: timeout, SIGTERM, grace, SIGKILL, a failed checkpoint; slow: one extension, "
+        "then saved; none: at once"
     )
 
 
@@ -80,13 +87,19 @@ def _check_plain(scene: Scene, marked: datetime) -> None:
 
 def _check_slow(scene: Scene, marked: datetime, story: Background) -> None:
     waited = (victim.deleted_at(scene, SLOW) - marked).total_seconds()
-    scene.narrator.say(f"{SLOW} had {waited:.1f} s instead of {TIMEOUT_SECONDS}: extended once, because it answered.")
+    scene.narrator.say(
+        f"{SLOW} had {waited:.1f} s instead of {TIMEOUT_SECONDS}: extended once, because it "
+        "answered."
+    )
     told = victim.show_events(scene, SLOW, "SoftEvictionCompleted")
     promise.same("extensions", told.count("CheckpointExtended"), 1)
     promise.says(told, "CheckpointSaved")
     promise.says(story.text, "extended")
     promise.within(
-        f"from the mark of {SLOW} to its DELETE", waited, TIMEOUT_SECONDS, TIMEOUT_SECONDS * 1.5 + SLACK_SECONDS
+        f"from the mark of {SLOW} to its DELETE",
+        waited,
+        TIMEOUT_SECONDS,
+        TIMEOUT_SECONDS * 1.5 + SLACK_SECONDS,
     )
 
 
@@ -94,33 +107,54 @@ def _check_stubborn(scene: Scene, marked: datetime, facts: Background) -> None:
     deleted = victim.deleted_at(scene, STUBBORN)
     waited = (deleted - marked).total_seconds()
     ended = re.search(rf"^{STUBBORN} .* 137 +(\S+)", facts.text, re.MULTILINE)
-    promise.keep(claim=ended is not None, otherwise=f"no watch saw {STUBBORN} end with 137, 128 + SIGKILL")
+    promise.keep(
+        claim=ended is not None, otherwise=f"no watch saw {STUBBORN} end with 137, 128 + SIGKILL"
+    )
     assert ended is not None
     killed = timestamp.parse(ended[1])
     assert killed is not None
     grace = (killed - deleted.replace(microsecond=0)).total_seconds()
     scene.narrator.say(
-        f"{STUBBORN} was waited for {waited:.1f} s, then got SIGTERM; {grace:.0f} s later (the grace is {GRACE_SECONDS}) "
-        "SIGKILL ended it: exit code 137."
+        f"After {waited:.1f} s, {STUBBORN} got SIGTERM; {grace:.0f} s later (the grace is "
+        f"{GRACE_SECONDS}), SIGKILL ended it: exit code 137."
     )
     told = victim.show_events(scene, STUBBORN, "SoftEvictionCompleted")
-    promise.says(told, "CheckpointRequested", "CheckpointUnanswered", "SIGKILL after 3s", str(Outcome.UNRESPONSIVE))
-    promise.within(
-        f"from the mark of {STUBBORN} to its DELETE", waited, TIMEOUT_SECONDS, TIMEOUT_SECONDS + SLACK_SECONDS
+    promise.says(
+        told,
+        "CheckpointRequested",
+        "CheckpointUnanswered",
+        "SIGKILL after 3s",
+        str(Outcome.UNRESPONSIVE),
     )
-    promise.within(f"the grace of {STUBBORN}", grace, GRACE_SECONDS - 1, GRACE_SECONDS + SLACK_SECONDS)
+    promise.within(
+        f"from the mark of {STUBBORN} to its DELETE",
+        waited,
+        TIMEOUT_SECONDS,
+        TIMEOUT_SECONDS + SLACK_SECONDS,
+    )
+    promise.within(
+        f"the grace of {STUBBORN}", grace, GRACE_SECONDS - 1, GRACE_SECONDS + SLACK_SECONDS
+    )
 
 
 def _check_counted(scene: Scene, before: float) -> None:
-    scene.narrator.say("The operator counts it, and only it, as a failed checkpoint:")
+    scene.narrator.say("The operator counts this one, and no other, as a failed checkpoint:")
     text = scene.world.programs.read(OPERATOR, "/metrics")
-    lines = [line for line in text.splitlines() if line.startswith((FAILED, "reprieve_preemptions_total"))]
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.startswith((FAILED, "reprieve_preemptions_total"))
+    ]
     own = "\n".join(line for line in lines if f'"{scene.namespace}"' in line)
-    scene.narrator.show(f"curl -s {scene.world.programs.url(OPERATOR, '/metrics')} | grep {scene.namespace}", own)
+    scene.narrator.show(
+        f"curl -s {scene.world.programs.url(OPERATOR, '/metrics')} | grep {scene.namespace}", own
+    )
     promise.same("failed checkpoints", _failed(scene.world) - before, 1.0)
 
 
 def _failed(world: World) -> float:
     """Return how many failed checkpoints the operator has counted in all namespaces."""
     text = world.programs.read(OPERATOR, "/metrics")
-    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(FAILED + "{"))
+    return sum(
+        float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(FAILED + "{")
+    )

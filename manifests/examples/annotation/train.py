@@ -1,8 +1,9 @@
-"""A training that polls: the contract "checkpoint now" by annotations, for which it takes neither a port nor the agent.
+"""A training program that polls: the contract "checkpoint now" by annotations.
 
-The request is an annotation of the program's own pod, which the kubelet shows it as a file (downward API), a minute late at most.
-The answer is an annotation too: the program sets it through the API server, with the token of its pod's ServiceAccount, which may do
-that and little else (rbac.yaml, own-pod-only.yaml).
+It needs neither a port nor the agent. The request is an annotation of the program's own pod, which
+the kubelet shows it as a file (downward API), a minute late at most. The answer is an annotation
+too: the program sets it through the API server, with the token of its pod's ServiceAccount, which
+may do that and little else (rbac.yaml, own-pod-only.yaml).
 """
 
 import http.client
@@ -25,42 +26,45 @@ AGAIN_SECONDS = float(os.environ.get("AGAIN_SECONDS", "5"))
 
 
 class Answers:
-    """What is to be told. The API server may be away for a while: training goes on meanwhile, and it is told again."""
+    """The answer to send; sent again later where the API server is away. Training goes on."""
 
     def __init__(self) -> None:
-        """Nothing is to be told yet."""
-        self._untold: str | None = None
+        """Begin without an answer."""
+        self._unsent: str | None = None
         self._again_at = 0.0
 
-    def tell(self, request_id: str, **said: object) -> None:
-        """Say how far it is; what was said before need not be heard any more."""
-        self._untold, self._again_at = json.dumps({"id": request_id, **said}), 0.0
+    def send(self, request_id: str, **fields: object) -> None:
+        """Send the progress; it replaces an earlier answer that was not sent yet."""
+        self._unsent, self._again_at = json.dumps({"id": request_id, **fields}), 0.0
         self.repeat()
 
     def repeat(self) -> None:
-        """Say it again where it was not heard, after a pause."""
-        if self._untold is None or time.monotonic() < self._again_at:
+        """Send the answer again where sending it failed, after a pause."""
+        if self._unsent is None or time.monotonic() < self._again_at:
             return
         try:
-            annotate(self._untold)
+            annotate(self._unsent)
         except (OSError, http.client.HTTPException) as error:
             self._again_at = time.monotonic() + AGAIN_SECONDS
-            print(f"not told yet: {error}", flush=True)
+            print(f"answer not sent yet: {error}", flush=True)
         else:
-            self._untold = None
+            self._unsent = None
 
 
 def annotate(answer: str) -> None:
-    """Set the answer on this pod, and change nothing else. The token is read each time: the kubelet renews it."""
+    """Set the answer on this pod, and change nothing else.
+
+    The token is read each time: the kubelet renews it.
+    """
     context = ssl.create_default_context(cafile=ACCOUNT / "ca.crt")
-    # Many clusters' certificates lack an extension that Python 3.13 began to insist on.
+    # Many clusters' certificates lack an extension that Python requires since 3.13.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
     path = f"/api/v1/namespaces/{(ACCOUNT / 'namespace').read_text().strip()}/pods/{os.environ['POD_NAME']}"
     token = (ACCOUNT / "token").read_text().strip()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
     body = json.dumps({"metadata": {"annotations": {ANSWER: answer}}})
-    # Not urllib, which would take the way of a proxy where the environment names one.
+    # Not urllib, which would use a proxy where the environment names one.
     connection = http.client.HTTPSConnection(host, port, timeout=CALL_SECONDS, context=context)
     try:
         connection.request("PATCH", path, body, headers)
@@ -73,7 +77,7 @@ def annotate(answer: str) -> None:
 
 
 def asked() -> str | None:
-    """Return the id of the request that stands on the pod; none where there never was one, or it was taken back."""
+    """Return the id of the pod's request; `None` without one, or where it was cancelled."""
     text = REQUEST.read_text()
     request = json.loads(text) if text else {}
     return None if request.get("cancelled") else request.get("id")
@@ -85,23 +89,23 @@ def main() -> None:
     answers, first, saved_for = Answers(), resume(), None
     print(f"training from step {first} to {STEPS}", flush=True)
     for step in range(first, STEPS):
-        time.sleep(STEP_SECONDS)  # the work
+        time.sleep(STEP_SECONDS)  # stands for the work
         request_id = asked()
         if request_id in (None, saved_for):
             answers.repeat()
             continue
-        answers.tell(request_id, state="saving", step=step + 1)
+        answers.send(request_id, state="saving", step=step + 1)
         path = save(step + 1)
-        answers.tell(request_id, state="saved", step=step + 1, path=str(path))
+        answers.send(request_id, state="saved", step=step + 1, path=str(path))
         saved_for = request_id
     print("finished", flush=True)
 
 
 def save(step: int) -> Path:
-    """Save that `step` steps are done, whole or not at all."""
+    """Save the state after `step` steps, whole or not at all."""
     path = Path(os.environ["CHECKPOINTS"], f"{os.environ['POD_NAME']}.json")
     unfinished = path.with_suffix(".new")
-    time.sleep(SAVE_SECONDS)  # a model takes longer than one number
+    time.sleep(SAVE_SECONDS)  # a real model takes longer to write than one number
     unfinished.write_text(json.dumps({"step": step}))
     unfinished.replace(path)
     print(f"saved step {step} to {path}", flush=True)
@@ -109,7 +113,7 @@ def save(step: int) -> Path:
 
 
 def resume() -> int:
-    """Return the step to begin with: that of the checkpoint which the pod before this one saved, if there was one."""
+    """Return the first step: that of the previous pod's checkpoint, or 0 without one."""
     path = os.environ.get("RESUME_FROM_CHECKPOINT")
     if not path:
         return 0
@@ -119,7 +123,7 @@ def resume() -> int:
 
 
 def stop(*_: object) -> None:
-    """End unfinished, 128 + SIGTERM: for a Job, 0 would mean that nothing is left to do."""
+    """Exit unfinished with 128 + SIGTERM: to a Job, 0 would mean that no work is left."""
     print("stopped by SIGTERM, unfinished", flush=True)
     sys.exit(143)
 

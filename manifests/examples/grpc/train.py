@@ -1,8 +1,10 @@
-"""A training loop that may be preempted at any time and is asked over gRPC: the contract "checkpoint now".
+r"""A training loop that may be preempted and is asked over gRPC: the contract "checkpoint now".
 
-Its image (job.yaml) needs grpcio and, on PYTHONPATH, the stubs, which gRPC's own compiler makes from the published file, for any language:
+Its image (job.yaml) needs grpcio and, on PYTHONPATH, the stubs. gRPC's own compiler makes them from
+the published file, for any language:
 
-    python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. reprieve/checkpoint/v1/checkpoint.proto
+    python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. \
+        reprieve/checkpoint/v1/checkpoint.proto
 """
 
 import json
@@ -35,7 +37,7 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
         self.answer = Answer(state=Answer.STATE_IDLE)
 
     def Ask(self, request: checkpoint_pb2.Request, context: grpc.ServicerContext) -> Answer:  # noqa: ARG002, N802 - gRPC's form
-        """Note that a checkpoint is wanted. The same id again is the same request: it is saved once."""
+        """Accept a request. The same id again is the same request: it is saved once."""
         with self.lock:
             if request.id != self.answer.id:
                 print(f"asked to save by {request.deadline.ToJsonString()}", flush=True)
@@ -44,7 +46,7 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
             return self.answer
 
     def Look(self, request: checkpoint_pb2.LookRequest, context: grpc.ServicerContext) -> Answer:  # noqa: ARG002, N802
-        """Tell how far it is, without any effect."""
+        """Return the progress, without any effect."""
         with self.lock:
             return self.answer if request.id == self.answer.id else Answer(state=Answer.STATE_IDLE)
 
@@ -52,13 +54,13 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
         """Forget the request: the pod stays, and the loop has never stopped."""
         with self.lock:
             if request.id == self.answer.id:
-                print("taken back", flush=True)
+                print("cancelled", flush=True)
                 self.is_wanted = False
                 self.answer = Answer(state=Answer.STATE_IDLE)
         return Answer(state=Answer.STATE_IDLE)
 
     def save_if_wanted(self, step: int) -> None:
-        """Save whole or not at all: what is renamed into its place is never half a checkpoint."""
+        """Save whole or not at all: a file that is renamed is never half a checkpoint."""
         with self.lock:
             wanted, self.is_wanted, eviction_id = self.is_wanted, False, self.answer.id
         if not wanted:
@@ -67,14 +69,14 @@ class Checkpoint(checkpoint_pb2_grpc.CheckpointServicer):
         new.write_text(json.dumps({"step": step}))
         new.rename(CHECKPOINT)
         with self.lock:
-            # Meanwhile another eviction may have begun: what was saved is no answer to that one.
+            # Another eviction may have begun meanwhile: this save does not answer that one.
             if self.answer.id == eviction_id:
                 self.answer = Answer(state=Answer.STATE_SAVED, id=eviction_id, step=step, path=str(CHECKPOINT))
         print(f"saved step {step}", flush=True)
 
 
 def resume() -> int:
-    """Return the step to begin with: that of the checkpoint which the pod before this one saved, if there was one."""
+    """Return the first step: that of the previous pod's checkpoint, or 0 without one."""
     if not RESUME:
         return 0
     step = int(json.loads(pathlib.Path(RESUME).read_text())["step"])
@@ -83,8 +85,9 @@ def resume() -> int:
 
 
 def main() -> None:
-    """Train; saving when asked, and going on until SIGTERM."""
-    # 128 + SIGTERM: for a Job, 0 would mean that nothing is left to do. As PID 1 it would not even end without a handler.
+    """Train, save when asked, and go on until SIGTERM."""
+    # 128 + SIGTERM: to a Job, 0 would mean that no work is left. Without a handler, PID 1 would not
+    # end at all.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     checkpoint = Checkpoint()
     server = grpc.server(ThreadPoolExecutor(2))
@@ -94,7 +97,7 @@ def main() -> None:
     step = resume()
     print(f"training from step {step} to {STEPS}", flush=True)
     while step < STEPS:
-        time.sleep(0.1)  # the work
+        time.sleep(0.1)  # stands for the work
         step += 1
         checkpoint.save_if_wanted(step)
     print("finished", flush=True)

@@ -1,7 +1,8 @@
-"""A launcher that knows one thing of preemption, SIGTERM: what `torchrun` does to its workers, without PyTorch.
+"""A launcher that handles SIGTERM only: what `torchrun` does to its workers, without PyTorch.
 
-On SIGTERM it passes the signal on, gives its workers 30 seconds, and kills what is left. No checkpoint of a large model is written
-in that time. Nothing is changed here: the hint comes first, by a file that a worker looks at between two steps (train.py).
+On SIGTERM it passes the signal on, gives its workers 30 seconds, and kills those that remain. A
+checkpoint of a large model takes longer. The launcher needs no change: the hint comes earlier, by a
+file that a worker reads between two steps (train.py).
 """
 
 import os
@@ -15,11 +16,14 @@ STOP_SECONDS = 30.0
 
 
 def main() -> int:
-    """Start the workers, wait for them, and end as they end."""
+    """Start the workers, wait for them, and exit with their status."""
     signal.signal(signal.SIGTERM, stop)
     command = [sys.executable, *sys.argv[1:]]
     places = [{"RANK": str(rank), "WORLD_SIZE": str(WORKERS)} for rank in range(WORKERS)]
-    workers = [subprocess.Popen(command, env={**os.environ, **place}) for place in places]  # noqa: S603 - our own arguments
+    workers = [
+        subprocess.Popen(command, env={**os.environ, **place})  # noqa: S603 - our own arguments
+        for place in places
+    ]
     try:
         return max(abs(worker.wait()) for worker in workers)
     except SystemExit:
@@ -28,13 +32,13 @@ def main() -> int:
 
 
 def stop(*_: object) -> None:
-    """End unfinished, 128 + SIGTERM: for a Job, 0 would mean that nothing is left to do."""
+    """Exit unfinished with 128 + SIGTERM: to a Job, 0 would mean that no work is left."""
     print("launcher: stopped by SIGTERM", flush=True)
     sys.exit(143)
 
 
 def end(workers: list[subprocess.Popen[bytes]]) -> None:
-    """Tell the workers to stop, and kill those that have not after a while."""
+    """Send SIGTERM to the workers, and kill those that still run after the deadline."""
     for worker in workers:
         worker.terminate()
     deadline = time.monotonic() + STOP_SECONDS

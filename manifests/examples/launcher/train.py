@@ -1,7 +1,8 @@
-"""A worker of a data-parallel training that may be preempted at any time: the contract "checkpoint now" by file.
+"""A worker of a data-parallel training: the contract "checkpoint now" by file.
 
-All ranks hold the same weights, so rank 0 saves for all. Between two steps it looks whether the agent has written a request;
-what it writes beside it is the answer. SIGTERM needs no handler: what is saved is saved before it comes.
+All ranks hold the same weights, so rank 0 saves for all. Between two steps it checks whether the
+agent has written a request. What it writes beside the request is the answer. SIGTERM needs no
+handler: the checkpoint is saved before it comes.
 """
 
 import json
@@ -17,14 +18,14 @@ REQUEST = Path(os.environ.get("REQUEST", "/run/reprieve/request"))
 
 
 class Hints:
-    """The request's file and the answer's."""
+    """The file of the request and the file of the answer."""
 
     def __init__(self) -> None:
-        """Nothing was answered yet."""
+        """Begin without an answer."""
         self._answered: object = None
 
     def pending(self) -> str | None:
-        """Return the id of a request that was not answered yet; one costs a look at a file in memory."""
+        """Return the id of an unanswered request, if any; this reads a file in memory."""
         try:
             request = json.loads(REQUEST.read_text())
         except FileNotFoundError:
@@ -32,8 +33,9 @@ class Hints:
         return None if request.get("cancelled") or request["id"] == self._answered else str(request["id"])
 
     def answer(self, request_id: str, state: str, **more: object) -> None:
-        """Say how far it is."""
-        write(REQUEST.with_name(REQUEST.name + ".answer"), json.dumps({"id": request_id, "state": state, **more}))
+        """Write the progress."""
+        answer = {"id": request_id, "state": state, **more}
+        write(REQUEST.with_name(REQUEST.name + ".answer"), json.dumps(answer))
         self._answered = request_id
 
 
@@ -42,7 +44,7 @@ def main() -> None:
     hints, first = Hints(), resume()
     print(f"rank {RANK}: training from step {first} to {STEPS}", flush=True)
     for step in range(first, STEPS):
-        time.sleep(STEP_SECONDS)  # the work
+        time.sleep(STEP_SECONDS)  # stands for the work
         request_id = hints.pending() if RANK == 0 else None
         if request_id is not None:
             hints.answer(request_id, "saving", step=step + 1)
@@ -52,23 +54,23 @@ def main() -> None:
 
 
 def save(step: int) -> Path:
-    """Save that `step` steps are done."""
+    """Save the state after `step` steps."""
     path = Path(os.environ["CHECKPOINTS"], f"{os.environ['POD_NAME']}.json")
-    time.sleep(SAVE_SECONDS)  # a model takes longer than one number
+    time.sleep(SAVE_SECONDS)  # a real model takes longer to write than one number
     write(path, json.dumps({"step": step}))
     print(f"rank {RANK}: saved step {step} to {path}", flush=True)
     return path
 
 
 def write(path: Path, text: str) -> None:
-    """Put a file in its place, whole."""
+    """Write a file by rename, so that a reader never sees half of it."""
     unfinished = path.with_name(path.name + ".new")
     unfinished.write_text(text)
     unfinished.replace(path)
 
 
 def resume() -> int:
-    """Return the step to begin with: that of the checkpoint which the pod before this one saved, if there was one."""
+    """Return the first step: that of the previous pod's checkpoint, or 0 without one."""
     path = os.environ.get("RESUME_FROM_CHECKPOINT")
     if not path:
         return 0

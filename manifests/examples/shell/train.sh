@@ -1,8 +1,8 @@
 #!/bin/sh
-# A job that may be preempted at any time and knows nothing but files: the contract "checkpoint now" in POSIX shell.
+# A job that may be preempted at any time: the contract "checkpoint now" by file, in POSIX shell.
 #
-# The agent puts the request into $request; what this script puts beside it is the answer. A file is written under another name
-# first and then renamed, so that nobody ever reads half of one.
+# The agent writes the request to $request. What this script writes beside it is the answer. A file
+# is written under another name first and then renamed, so that a reader never sees half of it.
 request=/run/reprieve/request
 checkpoint=$CHECKPOINTS/$POD_NAME.step
 
@@ -10,19 +10,19 @@ write() { # write FILE TEXT
     printf '%s\n' "$2" > "$1.new" && mv "$1.new" "$1"
 }
 
-answer() { # answer STATE [MORE FIELDS]: always with the id of the request that it is about
+answer() { # answer STATE [MORE FIELDS]: always with the id of the request
     write "$request.answer" "{\"id\":\"$id\",\"state\":\"$1\"$2}"
 }
 
 save() {
     answer saving
-    sleep 1 # what is saved takes longer than one number
+    sleep 1 # a real state takes longer to write than one number
     write "$checkpoint" "$step"
     answer saved ",\"step\":$step,\"path\":\"$checkpoint\""
     echo "saved step $step to $checkpoint"
 }
 
-# 128 + SIGTERM: for a Job, 0 would mean that nothing is left to do.
+# 128 + SIGTERM: to a Job, 0 would mean that no work is left.
 trap 'echo "stopped by SIGTERM, unfinished"; exit 143' TERM
 
 step=0
@@ -33,12 +33,12 @@ fi
 echo "training from step $step to $STEPS"
 answered=
 while [ "$step" -lt "$STEPS" ]; do
-    sleep 0.2 # the work
+    sleep 0.2 # stands for the work
     step=$((step + 1))
     said=
     if [ -f "$request" ]; then read -r said < "$request"; fi
     case $said in
-    "$answered" | *'"cancelled":true'*) ;; # nothing new, or taken back: go on
+    "$answered" | *'"cancelled":true'*) ;; # no new request, or cancelled: go on
     *)
         id=${said#*\"id\":\"}
         id=${id%%\"*}

@@ -1,7 +1,8 @@
-"""A training that is asked by a signal: the contract "checkpoint now" for programs that have a handler, and no loop of ours.
+"""A training program that is asked by a signal: the contract "checkpoint now" with a handler.
 
-The agent writes the request first and sends SIGUSR1 then, to the first process of this container. What this program writes
-beside the request is the answer. SIGUSR1 would end a program that does not handle it: the agent sends it to none such.
+The agent first writes the request and then sends SIGUSR1 to the first process of this container.
+What this program writes beside the request is the answer. SIGUSR1 would end a program that does not
+handle it: the agent sends it to no such program.
 """
 
 import json
@@ -17,56 +18,59 @@ SAVE_SECONDS = 1.0  # how long this model takes to write
 REQUEST = Path("/run/reprieve/request")
 
 
-class Asked:
-    """Whether the signal came. A handler may run between any two instructions, so it does no more than take note."""
+class Flag:
+    """Whether the signal came.
 
-    is_so = False
+    A handler may run between any two instructions, so it does no more than set this.
+    """
 
-    def hear(self, *_: object) -> None:
-        """Take note."""
-        self.is_so = True
+    is_set = False
+
+    def set(self, *_: object) -> None:
+        """Handle the signal."""
+        self.is_set = True
 
 
 def main() -> None:
     """Train to the end, or until SIGTERM."""
-    asked = Asked()
-    signal.signal(signal.SIGUSR1, asked.hear)
+    asked = Flag()
+    signal.signal(signal.SIGUSR1, asked.set)
     signal.signal(signal.SIGTERM, stop)
     first = resume()
     print(f"training from step {first} to {STEPS}", flush=True)
     for step in range(first, STEPS):
-        time.sleep(STEP_SECONDS)  # the work
-        if asked.is_so:
-            asked.is_so = False
+        time.sleep(STEP_SECONDS)  # stands for the work
+        if asked.is_set:
+            asked.is_set = False
             checkpoint(step + 1)
     print("finished", flush=True)
 
 
 def checkpoint(step: int) -> None:
-    """Save that `step` steps are done, and say so."""
+    """Save the state after `step` steps, and answer."""
     request_id = json.loads(REQUEST.read_text())["id"]
     answer(request_id, state="saving")
     path = Path(os.environ["CHECKPOINTS"], f"{os.environ['POD_NAME']}.json")
-    time.sleep(SAVE_SECONDS)  # a model takes longer than one number
+    time.sleep(SAVE_SECONDS)  # a real model takes longer to write than one number
     write(path, json.dumps({"step": step}))
     answer(request_id, state="saved", step=step, path=str(path))
     print(f"saved step {step} to {path}", flush=True)
 
 
-def answer(request_id: str, **said: object) -> None:
-    """Say how far it is."""
-    write(REQUEST.with_name(REQUEST.name + ".answer"), json.dumps({"id": request_id, **said}))
+def answer(request_id: str, **fields: object) -> None:
+    """Write the progress."""
+    write(REQUEST.with_name(REQUEST.name + ".answer"), json.dumps({"id": request_id, **fields}))
 
 
 def write(path: Path, text: str) -> None:
-    """Put a file in its place, whole."""
+    """Write a file by rename, so that a reader never sees half of it."""
     unfinished = path.with_name(path.name + ".new")
     unfinished.write_text(text)
     unfinished.replace(path)
 
 
 def resume() -> int:
-    """Return the step to begin with: that of the checkpoint which the pod before this one saved, if there was one."""
+    """Return the first step: that of the previous pod's checkpoint, or 0 without one."""
     path = os.environ.get("RESUME_FROM_CHECKPOINT")
     if not path:
         return 0
@@ -76,7 +80,7 @@ def resume() -> int:
 
 
 def stop(*_: object) -> None:
-    """End unfinished, 128 + SIGTERM: for a Job, 0 would mean that nothing is left to do."""
+    """Exit unfinished with 128 + SIGTERM: to a Job, 0 would mean that no work is left."""
     print("stopped by SIGTERM, unfinished", flush=True)
     sys.exit(143)
 

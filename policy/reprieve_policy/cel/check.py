@@ -7,9 +7,9 @@ worse passes. At creation everything has changed.
 from functools import singledispatch
 from typing import Any, NamedTuple
 
-from reprieve_policy import duration
-from reprieve_policy.fields import Field
-from reprieve_policy.value import INT64, Duration, Matches, OneOf, Value, WholeNumber
+from reprieve_policy.admission.fields import Field
+from reprieve_policy.config.annotation_values import INT64, Duration, Matches, OneOf, Value, WholeNumber
+from reprieve_policy.kube import duration
 from reprieve_policy.verdict import Kind, unsupported
 
 from . import term

@@ -6,9 +6,10 @@ from there, and a replacement has a ledger: both stay with the webhooks.
 
 from collections.abc import Mapping
 
-from reprieve_policy import keys, toleration
-from reprieve_policy.kinds import KINDS
-from reprieve_policy.settings import PolicySettings
+from reprieve_policy import keys
+from reprieve_policy.config import toleration
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.kinds import KINDS
 
 from . import check, document, namespace, priority_classes, term
 from .document import Condition, Document

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reprieve_policy import keys
-from reprieve_policy.kinds import ServedKind
-from reprieve_policy.namespace import EXEMPT, OFF
+from reprieve_policy.config.namespace import EXEMPT, OFF
+from reprieve_policy.kube.kinds import ServedKind
 
 from . import term
 from .namespace import Variable

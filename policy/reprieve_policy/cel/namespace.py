@@ -4,9 +4,10 @@ The API server gives the Namespace to validations and mutations only, not to `ma
 therefore asked after a violation is found.
 """
 
-from reprieve_policy import keys, preemption_class
-from reprieve_policy.namespace import ENFORCE, ENFORCEMENTS, OFF, SENSITIVE, WORKLOAD_TYPE_CLASS
-from reprieve_policy.settings import PolicySettings
+from reprieve_policy import keys
+from reprieve_policy.config import preemption_class
+from reprieve_policy.config.namespace import ENFORCE, ENFORCEMENTS, OFF, SENSITIVE, WORKLOAD_TYPE_CLASS
+from reprieve_policy.config.settings import PolicySettings
 
 from . import term
 from .check import is_accepted

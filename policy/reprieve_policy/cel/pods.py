@@ -7,11 +7,14 @@ what a hint's scheme needs.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from reprieve_policy import controllers, fields, keys, preemption_class
-from reprieve_policy.checkpoint import KEYS as CHECKPOINT_KEYS
-from reprieve_policy.kinds import KINDS, ServedKind
-from reprieve_policy.namespace import ENFORCE, OFF, WARN
-from reprieve_policy.settings import PolicySettings
+from reprieve_policy import keys
+from reprieve_policy.admission import fields
+from reprieve_policy.checkpointing.checkpoint_plan import KEYS as CHECKPOINT_KEYS
+from reprieve_policy.config import preemption_class
+from reprieve_policy.config.namespace import ENFORCE, OFF, WARN
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube import controllers
+from reprieve_policy.kube.kinds import KINDS, ServedKind
 from reprieve_policy.verdict import Kind, annotation_path, label_path
 
 from . import check, document, namespace, term

@@ -1,6 +1,6 @@
 """All policies of one cluster's settings."""
 
-from reprieve_policy.settings import PolicySettings
+from reprieve_policy.config.settings import PolicySettings
 
 from . import defaults, pods, priority_classes
 from .document import Document

@@ -6,9 +6,11 @@ Left to the webhooks: `preemption-priority-class`, which names another PriorityC
 from collections.abc import Iterator
 from itertools import starmap
 
-from reprieve_policy import fields, keys, toleration
-from reprieve_policy.fields import Field
-from reprieve_policy.kinds import KINDS
+from reprieve_policy import keys
+from reprieve_policy.admission import fields
+from reprieve_policy.admission.fields import Field
+from reprieve_policy.config import toleration
+from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.verdict import Kind, annotation_path
 
 from . import check, document, term

@@ -11,9 +11,10 @@ from typing import Any, Literal, Self
 
 from aiohttp import web
 
-from reprieve_policy import eviction, keys
-from reprieve_policy.eviction import WAITING, Eviction, Phase
-from reprieve_policy.life_table import Observation
+from reprieve_policy import keys
+from reprieve_policy.lifecycle import eviction
+from reprieve_policy.lifecycle.eviction import WAITING, Eviction, Phase
+from reprieve_policy.lifecycle.transitions import Observation
 
 from . import edges
 from .edges import Act, Edge, Event

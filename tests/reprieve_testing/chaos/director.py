@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from reprieve_policy import keys, life_table
-from reprieve_policy.eviction import Phase
+from reprieve_policy import keys
+from reprieve_policy.lifecycle import transitions
+from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_testing.cluster import Program
 
 from . import invariants, records
@@ -219,7 +220,7 @@ class Director:
         act = actor.enter(state)
         await self._do(actor, act)
         is_others = state.phase is Phase.TERMINATING and actor.event.act is Act.DELETE
-        actor.is_over |= is_others or act is Act.VANISH or state.phase in life_table.TERMINAL
+        actor.is_over |= is_others or act is Act.VANISH or state.phase in transitions.TERMINAL
 
     async def _do(self, actor: Actor, act: Act | None) -> None:
         if act is None:

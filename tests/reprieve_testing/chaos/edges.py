@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from reprieve_policy import life_table
-from reprieve_policy.eviction import Outcome, Phase
-from reprieve_policy.life_table import Observation
+from reprieve_policy.lifecycle import transitions
+from reprieve_policy.lifecycle.eviction import Outcome, Phase
+from reprieve_policy.lifecycle.transitions import Observation
 
 Json = Any
 
@@ -178,7 +178,7 @@ class Landing(NamedTuple):
 
 def all_edges() -> Iterator[Edge]:
     """Yield each entry of the table."""
-    for phase, moves in life_table.TABLE.items():
+    for phase, moves in transitions.TABLE.items():
         for observation in moves:
             yield Edge(phase, observation)
 
@@ -220,16 +220,16 @@ def ending_edges() -> list[Edge]:
 def walked(edge: Edge) -> list[Edge]:
     """Return the edges that are performed in one write with this one, itself first."""
     found = [edge]
-    phase = life_table.TABLE[edge.phase][edge.observation].to
+    phase = transitions.TABLE[edge.phase][edge.observation].to
     while phase in PASSED:
         found.append(Edge(phase, PASSED[phase]))
-        phase = life_table.TABLE[phase][PASSED[phase]].to
+        phase = transitions.TABLE[phase][PASSED[phase]].to
     return found
 
 
 def landing(edge: Edge) -> Landing:
     """Return what the write says."""
-    moves = [life_table.TABLE[each.phase][each.observation] for each in walked(edge)]
+    moves = [transitions.TABLE[each.phase][each.observation] for each in walked(edge)]
     outcomes = [move.outcome for move in moves if move.outcome is not None]
     return Landing(moves[-1].to, outcomes[-1] if outcomes else None)
 

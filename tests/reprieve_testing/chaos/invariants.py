@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from reprieve_policy import keys, life_table
-from reprieve_policy.eviction import WAITING, Phase
+from reprieve_policy import keys
+from reprieve_policy.lifecycle import transitions
+from reprieve_policy.lifecycle.eviction import WAITING, Phase
 
 from .records import Hint, Said, Write
 
@@ -210,7 +211,7 @@ def _unanswered_deletions(history: History) -> Mapping[str, datetime]:
 
 
 def _is_end(write: Write) -> bool:
-    return write.is_deletion or (write.state is not None and write.state.phase in life_table.TERMINAL)
+    return write.is_deletion or (write.state is not None and write.state.phase in transitions.TERMINAL)
 
 
 def _outage(outages: Iterable[Outage], since: datetime, until: datetime) -> timedelta:
@@ -223,7 +224,7 @@ def _reachable(phase: Phase) -> set[Phase]:
     found: set[Phase] = set()
     ahead = [phase]
     while ahead:
-        following = {move.to for move in life_table.TABLE[ahead.pop()].values()} - found
+        following = {move.to for move in transitions.TABLE[ahead.pop()].values()} - found
         found |= following
         ahead.extend(following)
     return found

@@ -10,8 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from reprieve_policy import eviction, keys, timestamp
-from reprieve_policy.eviction import Eviction
+from reprieve_policy import keys
+from reprieve_policy.kube import timestamp
+from reprieve_policy.lifecycle import eviction
+from reprieve_policy.lifecycle.eviction import Eviction
 
 Json = Any
 

@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from reprieve_policy import keys, mark
-from reprieve_runtime.api import MERGE_PATCH, Api, ApiError
-from reprieve_runtime.paths import object_path
+from reprieve_policy import keys
+from reprieve_policy.lifecycle import mark
+from reprieve_runtime.client.api import MERGE_PATCH, Api, ApiError
+from reprieve_runtime.client.paths import object_path
 from reprieve_testing.cluster import OPERATOR_NAMESPACE
 
 Json = Any

@@ -4,11 +4,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from reprieve_policy import choosing
-from reprieve_policy.choosing import objects, reading
-from reprieve_policy.choosing.deciding import Choice
 from reprieve_policy.facts import Facts
-from reprieve_policy.objects import Resource
+from reprieve_policy.kube.objects import Resource
+from reprieve_policy.preemption import selection
+from reprieve_policy.preemption.selection import api_objects, snapshot_builder
+from reprieve_policy.preemption.selection.evaluator import Choice
 
 from . import documents
 from .documents import REPRIEVE, Json
@@ -30,23 +30,23 @@ def _decision(scene: Scene, now: datetime, facts: Facts) -> Choice | None:
     }
     facts = Facts(settings=facts.settings, namespace=facts.namespace, priority_classes=classes)
     tenants = [
-        reading.tenant_of(_pod(pod, documents.pod(scene, REPRIEVE, pod, node.name, now), now), facts, now=now)
+        snapshot_builder.tenant_of(_pod(pod, documents.pod(scene, REPRIEVE, pod, node.name, now), now), facts, now=now)
         for node in scene.nodes
         for pod in node.pods
     ]
-    nodes = [msgspec.convert(documents.node(scene, REPRIEVE, node), objects.Node) for node in scene.nodes]
+    nodes = [msgspec.convert(documents.node(scene, REPRIEVE, node), api_objects.Node) for node in scene.nodes]
     budgets = [
-        reading.budget_of(
-            msgspec.convert(documents.budget(scene, REPRIEVE, number, told, now), objects.PodDisruptionBudget)
+        snapshot_builder.budget_of(
+            msgspec.convert(documents.budget(scene, REPRIEVE, number, told, now), api_objects.PodDisruptionBudget)
         )
         for number, told in enumerate(scene.budgets)
     ]
-    preemptor = reading.preemptor_of(_pod(scene.preemptor, documents.preemptor(scene, REPRIEVE), now), facts)
-    cluster = reading.scene_of(nodes, tenants, [preemptor], budgets, facts.settings, now)
-    return choosing.decide(preemptor, cluster, list(cluster.rooms)).best
+    preemptor = snapshot_builder.preemptor_of(_pod(scene.preemptor, documents.preemptor(scene, REPRIEVE), now), facts)
+    cluster = snapshot_builder.scene_of(nodes, tenants, [preemptor], budgets, facts.settings, now)
+    return selection.decide(preemptor, cluster, list(cluster.rooms)).best
 
 
-def _pod(told: Pod, document: Json, now: datetime) -> objects.Pod:
+def _pod(told: Pod, document: Json, now: datetime) -> api_objects.Pod:
     """Return a pod with what the API server's admission and deletion add."""
     document["metadata"]["uid"] = told.name
     if told.is_going:
@@ -56,7 +56,7 @@ def _pod(told: Pod, document: Json, now: datetime) -> objects.Pod:
         "priority": told.priority,
         "preemptionPolicy": "Never" if named and named.never_preempts else "PreemptLowerPriority",
     }
-    return msgspec.convert(document, objects.Pod)
+    return msgspec.convert(document, api_objects.Pod)
 
 
 def _outcome(scene: Scene, choice: Choice) -> Outcome:

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 
 import pytest
 
-from reprieve_policy import checkpoint, life, preemption_class, reprieve
-from reprieve_policy.contract import Answer, AnswerState
-from reprieve_policy.eviction import Eviction, Outcome, Phase
+from reprieve_policy.checkpointing import checkpoint_plan
+from reprieve_policy.checkpointing.contract import Answer, AnswerState
+from reprieve_policy.config import preemption_class
+from reprieve_policy.config.namespace import NamespacePolicy
+from reprieve_policy.config.preemption_class import ClassSet
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
-from reprieve_policy.life import Seen
-from reprieve_policy.namespace import NamespacePolicy
-from reprieve_policy.objects import pod_views
-from reprieve_policy.preemption_class import ClassSet
-from reprieve_policy.settings import PolicySettings
-from reprieve_policy.walltime import Walltime
+from reprieve_policy.kube.objects import pod_views
+from reprieve_policy.lifecycle import machine
+from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase
+from reprieve_policy.lifecycle.machine import Seen
+from reprieve_policy.preemption import protection as reprieve
 from reprieve_testing.builders import PodBuilder, a_pod, after, an_eviction
 
 MINUTE = 60
@@ -125,13 +128,13 @@ ROWS = {
 def live(row: Row) -> tuple[Eviction, list[Phase]]:
     (view,) = pod_views(row.pod.build())
     known = Facts(settings=SETTINGS, namespace=row.namespace)
-    plan = checkpoint.read_leniently(view.annotations, SETTINGS)
+    plan = checkpoint_plan.read_leniently(view.annotations, SETTINGS)
     state, phases = an_eviction().asked_by_scheduler().build(), []
     for minute, seen in row.seen:
         now = after(minute * MINUTE)
         protection = reprieve.decide_reprieve(view, known, row.walltime, now)
         asked = Seen(answer=seen.answer, reprieve=protection)
-        decision = life.decide(state, asked, plan, SETTINGS, now)
+        decision = machine.decide(state, asked, plan, SETTINGS, now)
         state = decision.eviction
         phases.extend(move.to for move in decision.moves)
     return state, phases

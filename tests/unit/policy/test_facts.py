@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from reprieve_policy import facts as known
+from reprieve_policy.config.namespace import NamespacePolicy
+from reprieve_policy.config.preemption_class import ClassSet
+from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.namespace import NamespacePolicy
-from reprieve_policy.objects import PodView, Resource, pod_views
-from reprieve_policy.preemption_class import ClassSet
-from reprieve_policy.settings import PolicySettings
+from reprieve_policy.kube.objects import PodView, Resource, pod_views
 from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
 
 TEN = ClassSet(frozenset({10}))

@@ -5,8 +5,8 @@ from functools import partial
 
 from aiohttp import web
 
-from reprieve_webhooks.bodies import Bodies, closing, text_response
-from reprieve_webhooks.reply import Reply
+from reprieve_webhooks.http.raw_response import Reply
+from reprieve_webhooks.http.request_body import Bodies, closing, text_response
 
 from .service import Extender
 

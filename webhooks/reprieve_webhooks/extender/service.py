@@ -14,17 +14,17 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
-from reprieve_policy import choosing
-from reprieve_policy.choosing import Decision, Obstacle
-from reprieve_policy.choosing.scene import GroupKey, Preemptor, Scene, Tenant
-from reprieve_policy.disruption import Mode
-from reprieve_webhooks.review import Malformed
+from reprieve_policy.gangs.disruption import Mode
+from reprieve_policy.preemption import selection
+from reprieve_policy.preemption.selection import Decision, Obstacle
+from reprieve_policy.preemption.selection.snapshot import GroupKey, Preemptor, Scene, Tenant
+from reprieve_webhooks.admission.review import Malformed
+from reprieve_webhooks.snapshot.recent_choices import Choice, Named, RememberedChoices
 
-from . import wire
-from .choices import Choice, Named, RememberedChoices
+from . import api
+from .api import Answer, Asked
+from .free_nodes import RoomsTold
 from .metrics import ExtenderMetrics, Outcome
-from .rooms import RoomsTold
-from .wire import Answer, Asked
 
 _LOG = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ class Extender:
         return said
 
     async def _decide(self, body: bytes, deadline: "_Deadline", hung_up: Callable[[], bool]) -> Said:
-        asked = await asyncio.to_thread(wire.parse, body)
+        asked = await asyncio.to_thread(api.parse, body)
         if isinstance(asked, Malformed):
             return self._say(Outcome.MALFORMED, asked.detail)
         self._metrics.observe_candidates(len(asked.proposed))
@@ -220,7 +220,7 @@ class Extender:
             # Placing the rest of a gang takes time, too.
             looking = deadline.halfway() if preemptor.rest else deadline
             decision = await asyncio.to_thread(
-                choosing.decide,
+                selection.decide,
                 preemptor,
                 self._stage.scene(),
                 looking.within(nodes),
@@ -279,7 +279,7 @@ class Extender:
             )
         )
         answer = Answer(best.node, uids, best.violations)
-        return self._say(Outcome.PARTIAL if cut_short else Outcome.CHOSEN, wire.render(answer))
+        return self._say(Outcome.PARTIAL if cut_short else Outcome.CHOSEN, api.render(answer))
 
     def _say(self, outcome: Outcome, body: bytes | str = "") -> Said:
         self._metrics.count_call(outcome)
@@ -287,7 +287,7 @@ class Extender:
         return Said(outcome, text.encode() if isinstance(text, str) else text)
 
 
-_NO_NODE = wire.render(None)
+_NO_NODE = api.render(None)
 
 
 def _uids_to_delete(victims: Iterable[Tenant]) -> Iterator[str]:

@@ -6,26 +6,26 @@ Whatever fails here fails the review: the API server then does what it would wit
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
-from reprieve_policy import guarding
-from reprieve_policy.guarding import Door, Ruling
-from reprieve_policy.nominee import Nominee
-from reprieve_policy.settings import AUTO, SYNCHRONOUS
-from reprieve_runtime.api import Api
-from reprieve_webhooks import answer
-from reprieve_webhooks.extender.choices import Choice, LastChoices
+from reprieve_policy.config.settings import AUTO, SYNCHRONOUS
+from reprieve_policy.preemption import guard
+from reprieve_policy.preemption.guard import Door, Ruling
+from reprieve_policy.preemption.nominated_pods import Nominee
+from reprieve_runtime.client.api import Api
+from reprieve_webhooks.admission import response
+from reprieve_webhooks.admission.handlers import Answer
 from reprieve_webhooks.extender.service import Stage
-from reprieve_webhooks.handlers import Answer
-from reprieve_webhooks.questions import TooManyQuestionsError
+from reprieve_webhooks.lookups.single_flight import TooManyQuestionsError
+from reprieve_webhooks.snapshot.recent_choices import Choice, LastChoices
 
-from .case import Case, Cases, Knowledge
-from .judge import Judge, Suspect
+from .evaluator import Judge, Suspect
 from .marking import Marker
-from .memory import Memory
-from .nominees import Nominees
+from .nominated_pods import Nominees
 from .objects import Victim
-from .pace import Pace, Paces
-from .pods import Pods
+from .reader import Pods
+from .refusal_history import Memory
 from .review import GuardRequest
+from .review_context import Case, Cases, Knowledge
+from .scheduler_mode import Pace, Paces
 
 ALLOWED, PUT_OFF, REFUSED, WARNED, SKIPPED = "allowed", "put-off", "refused", "warned", "skipped"
 
@@ -77,16 +77,16 @@ class Guard:
             if not request.is_eviction:
                 raise
             # Without this, of a bulk of evictions those that nobody could look up would go without notice.
-            return _put_off(request, guarding.TOO_MANY, None)
+            return _put_off(request, guard.TOO_MANY, None)
 
     async def _answer(self, request: GuardRequest) -> Answer:
         victim = await self._victim(request)
         if victim is None:
-            return Answer(answer.build_allowed(request.uid), request.kind.kind, SKIPPED)
+            return Answer(response.build_allowed(request.uid), request.kind.kind, SKIPPED)
         door = Door.EVICTION if request.is_eviction else Door.PREEMPTION
         case = await self._cases.of(victim, request.namespace, door)
         if door is Door.PREEMPTION and request.user_info.username not in case.facts.settings.schedulers:
-            return Answer(answer.build_allowed(request.uid), request.kind.kind, SKIPPED)
+            return Answer(response.build_allowed(request.uid), request.kind.kind, SKIPPED)
         ruling, nominees, suspect = await self._rule(case)
         is_marked = True
         if ruling.marks and not request.is_dry_run:
@@ -157,10 +157,10 @@ class Guard:
                 self._memory.forget(case.victim.uid)
                 self.nominees.accepted(case.victim.node)
             warnings = [ruling.warning] if ruling.warning else ()
-            return Answer(answer.build_allowed(request.uid, warnings), kind, outcome)
+            return Answer(response.build_allowed(request.uid, warnings), kind, outcome)
         if request.is_dry_run and case.door is Door.EVICTION:
             # It will go. Without this, a drain that only tries would try for ever.
-            return Answer(answer.build_allowed(request.uid, [str(ruling.violation)]), kind, WARNED)
+            return Answer(response.build_allowed(request.uid, [str(ruling.violation)]), kind, WARNED)
         self._memory.waits(case.victim.uid, is_asked=case.victim.is_asked)
         pace = self._pace(case, nominees)
         is_gone = is_marked and bool(nominees) and self._passes_for_gone(case, ruling, pace, nominees[0])
@@ -168,7 +168,7 @@ class Guard:
         is_pressed = is_gone and self._memory.is_pressed(case.victim.uid, case.victim.node, nominees[0].preemptor)
         if is_gone and not is_pressed:
             self._memory.passed_for_gone(case.victim.uid, case.victim.node, by=nominees[0].preemptor)
-            return Answer(answer.build_gone(request.uid, ruling.violation), kind, outcome)
+            return Answer(response.build_gone(request.uid, ruling.violation), kind, outcome)
         # For one that changed while it was judged, or a scheduler that may stand still after all, the shortest time is told.
         is_short = not is_marked or is_pressed or pace is Pace.PROBABLY_ASYNCHRONOUS
         return _put_off(request, ruling, self._retry_after(case, ruling, pace, nominees, is_short=is_short))
@@ -187,14 +187,14 @@ class Guard:
         chosen = self._choice(case.victim, preemptor.uid)
         is_followed = case.goes_whole if chosen is None else chosen.victims[-1].uid != case.victim.uid
         is_asynchronous = pace is not Pace.UNKNOWN
-        return guarding.passes_for_gone(ruling, case.door, is_asynchronous=is_asynchronous, is_followed=is_followed)
+        return guard.passes_for_gone(ruling, case.door, is_asynchronous=is_asynchronous, is_followed=is_followed)
 
     def _retry_after(
         self, case: Case, ruling: Ruling, pace: Pace, nominees: Sequence[Nominee], *, is_short: bool
     ) -> int | None:
         uid, node = case.victim.uid, case.victim.node
         by = nominees[0].preemptor if nominees else ""
-        seconds = guarding.retry_after(
+        seconds = guard.retry_after(
             ruling,
             case.door,
             is_asynchronous=pace is not Pace.UNKNOWN,
@@ -220,7 +220,7 @@ def _that_count(ruling: Ruling, nominees: Sequence[Nominee]) -> Sequence[Nominee
 
 def _put_off(request: GuardRequest, ruling: Ruling, seconds: int | None) -> Answer:
     assert ruling.violation is not None
-    return Answer(answer.build_put_off(request.uid, ruling.violation, seconds), request.kind.kind, _outcome(ruling))
+    return Answer(response.build_put_off(request.uid, ruling.violation, seconds), request.kind.kind, _outcome(ruling))
 
 
 def _outcome(ruling: Ruling) -> str:

@@ -4,15 +4,15 @@ import logging
 from collections.abc import Callable, Container
 from datetime import datetime
 
-from reprieve_policy import guarding
-from reprieve_policy.choosing.scene import GroupKey
-from reprieve_policy.guarding import Door
-from reprieve_runtime.api import ApiError
-from reprieve_webhooks.extender.choices import Choice, Named
+from reprieve_policy.preemption import guard
+from reprieve_policy.preemption.guard import Door
+from reprieve_policy.preemption.selection.snapshot import GroupKey
+from reprieve_runtime.client.api import ApiError
+from reprieve_webhooks.snapshot.recent_choices import Choice, Named
 
-from .case import Case, Cases
-from .judge import Judge, Suspect
-from .pods import Pods
+from .evaluator import Judge, Suspect
+from .reader import Pods
+from .review_context import Case, Cases
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Marker:
 
     async def mark(self, case: Case, suspect: Suspect | None) -> bool:
         """Mark a pod as it was judged; `False` where it is not so any more. Raises `ApiError`."""
-        changes = guarding.changes_for(
+        changes = guard.changes_for(
             case.door,
             suspect.uid if suspect else "",
             self._now(),

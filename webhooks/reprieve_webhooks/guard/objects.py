@@ -3,10 +3,11 @@
 
 from dataclasses import dataclass, field
 
-from reprieve_policy import eviction, keys, mark
-from reprieve_policy.choosing.objects import Pod
-from reprieve_policy.eviction import Eviction
-from reprieve_policy.objects import ObjectMeta, SchedulingGroup, annotations_of, labels_of
+from reprieve_policy import keys
+from reprieve_policy.kube.objects import ObjectMeta, SchedulingGroup, annotations_of, labels_of
+from reprieve_policy.lifecycle import eviction, mark
+from reprieve_policy.lifecycle.eviction import Eviction
+from reprieve_policy.preemption.selection.api_objects import Pod
 
 _ENDED = ("Succeeded", "Failed")
 

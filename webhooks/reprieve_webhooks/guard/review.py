@@ -2,7 +2,7 @@
 
 import msgspec
 
-from reprieve_webhooks.review import API_VERSION, GroupVersionKind, Malformed, UserInfo
+from reprieve_webhooks.admission.review import API_VERSION, GroupVersionKind, Malformed, UserInfo
 
 from .objects import Victim
 

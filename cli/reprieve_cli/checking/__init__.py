@@ -1,0 +1,1 @@
+"""Judging manifests by the rules of admission, without a cluster."""

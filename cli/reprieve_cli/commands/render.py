@@ -1,0 +1,79 @@
+"""`reprieve render policies`: the rules as CEL, for `manifests/overlays/cel` or an overlay of one's own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from reprieve_cli.checking.known_objects import POLICY_MAP
+from reprieve_cli.manifests import documents, sources, subjects
+from reprieve_cli.manifests.subjects import Subject
+from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_policy.cel import policies
+from reprieve_policy.config import settings as policy_settings
+from reprieve_policy.config.settings import PolicySettings
+
+_HEADER = """\
+# Written by `reprieve render policies`: change the rules, or the settings, and write it again.
+"""
+
+
+@click.group(name="render")
+def command() -> None:
+    """Write the rules in another language."""
+
+
+@command.command(name="policies")
+@click.option(
+    "--policy",
+    metavar="FILE|DIR",
+    type=click.Path(exists=True, path_type=Path),
+    help="Where the cluster's ConfigMap reprieve-policy is; without it, its defaults hold.",
+)
+@click.option("-o", "--output", metavar="FILE", type=click.File("w", encoding="utf-8", lazy=True), default="-")
+def render_policies(policy: Path | None, output: Any) -> None:
+    """Write ValidatingAdmissionPolicies and MutatingAdmissionPolicies, with their bindings, as YAML.
+
+    The settings' limits stand in them as numbers: after a change of the ConfigMap, render and apply them again.
+    """
+    settings = PolicySettings() if policy is None else _read_settings(policy)
+    output.write(_HEADER)
+    yaml.dump_all(policies.render(settings), output, Dumper=_Dumper, sort_keys=False, width=10**6, allow_unicode=True)
+
+
+def _read_settings(path: Path) -> PolicySettings:
+    found = [subject.resource for subject in _subjects(path) if subject.name == POLICY_MAP]
+    if len(found) != 1 or found[0] is None:
+        raise click.ClickException(f"{path}: must have one readable ConfigMap {POLICY_MAP.name}, has {len(found)}")
+    parsed = policy_settings.parse(found[0].data or {})
+    if isinstance(parsed, PolicySettings):
+        return parsed
+    raise click.ClickException("\n".join(map(str, parsed)))
+
+
+def _subjects(path: Path) -> Iterator[Subject]:
+    for text in sources.read_all([str(path)], recursive=True):
+        items = [text.content] if isinstance(text.content, Unreadable) else documents.read(text.file, text.content)
+        for item in items:
+            if isinstance(item, Unreadable):
+                raise click.ClickException(f"{text.file}: {item.reason}")
+            yield subjects.build(item[1], POLICY_MAP.namespace)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Expressions of several lines as they are read, lists in one line where they are short."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+def _list(dumper: yaml.SafeDumper, values: list[object]) -> yaml.SequenceNode:
+    are_short = all(isinstance(value, str) and "\n" not in value for value in values)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=are_short)
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(list, _list)

@@ -1,0 +1,1 @@
+"""Reading YAML and JSON with the line of each field."""

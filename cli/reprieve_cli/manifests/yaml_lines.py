@@ -1,0 +1,222 @@
+"""YAML as Kubernetes reads it: one document to plain values, and the line of each key.
+
+Scalars mean what they mean to sigs.k8s.io/yaml (go-yaml 2: `y`, `on` and `010` are no texts), because that is what an
+object becomes on its way to the API server. Aliases and merge keys are followed; a document that they, or mere depth,
+would blow up is refused. Two equal keys are refused: readers disagree about which one counts.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import yaml
+
+from .field_paths import Step
+from .unreadable import Unreadable
+
+MAX_DEPTH = 150
+"""Levels. The API server refuses more than 10,000; composing 100,000 ends the process."""
+MAX_VALUES = 1_000_000
+"""Values that the aliases of a small document may make of it."""
+
+_PLAIN, _TEXT = "plain", "text"
+_STR_TAG = "tag:yaml.org,2002:str"
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUE = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")
+_FALSE = ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF")
+_BOOLEANS = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
+_NUMBER_STARTS = frozenset("+-.0123456789")
+_NO_TEXTS = _NULLS | _BOOLEANS.keys() | {"<<"}
+_INTEGER = re.compile(r"[+-]?(?:0x[0-9a-fA-F]+|0b[01]+|0o?[0-7]+|0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[+-]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][+-]?[0-9]+)?")
+_MAX_DIGITS = 64
+_DOCUMENT_START = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_BLANK = re.compile(r"(?:\s|#[^\n]*(?:\n|\Z)|^%[^\n]*(?:\n|\Z)|^\.\.\.[ \t]*(?:\n|\Z)|^---\s)*", re.MULTILINE)
+
+
+def split(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each document that says something with the line that it starts in: one that is broken spares the rest."""
+    starts = [0, *(match.start() for match in _DOCUMENT_START.finditer(text)), len(text)]
+    line = 1
+    for start, end in pairwise(starts):
+        part = text[start:end]
+        if not _BLANK.fullmatch(part):
+            yield line, part
+        line += part.count("\n")
+
+
+def read(text: str) -> Any:
+    """Return one document as plain values; raises `Unreadable` with the line, counted from 0."""
+    # A value takes two characters or more: what is not made by aliases always fits.
+    return _Values(max(MAX_VALUES, len(text))).of(compose(text))
+
+
+@lru_cache(maxsize=1)
+def compose(text: str) -> "yaml.Node":
+    """Return the document's tree of nodes. The last one is kept: findings are looked up in the order of documents."""
+    try:
+        return _Composer(text).get_single_node() or yaml.ScalarNode(_PLAIN, "")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = error.problem or error.context or "not YAML"
+        raise Unreadable(_HINTS.get(reason, reason), mark.line if mark else 0) from None
+    except yaml.reader.ReaderError as error:
+        raise Unreadable("a control character", text.encode()[: error.position].count(b"\n")) from None
+
+
+def line_of(text: str, steps: Sequence[Step]) -> int:
+    """Return the line, counted from 0, of the key that the steps lead to, or of the last one that is there."""
+    node = compose(text)
+    line = node.start_mark.line
+    for step in steps:
+        found = _child(node, step)
+        if found is None:
+            break
+        line, node = found
+    return int(line)
+
+
+_HINTS = {
+    "found character that cannot start any token": "a tab or another character that cannot start a value",
+    "second occurrence": "an anchor of the same name stands twice in one document",
+}
+
+
+class _Compose:
+    """What both of PyYAML's composers are told: leave scalars alone, and do not go too deep."""
+
+    depth = 0
+
+    def resolve(self, kind: object, value: object, implicit: Any) -> str:  # noqa: ARG002 - PyYAML's signature
+        """Say only whether a scalar is plain: its meaning is Go's, not PyYAML's."""
+        return _PLAIN if implicit is True or (implicit and implicit[0]) else _TEXT
+
+    def descend_resolver(self, parent: object, index: object) -> None:  # noqa: ARG002 - PyYAML's signature
+        """Count one level more."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unreadable(f"nested deeper than {MAX_DEPTH} levels")
+
+    def ascend_resolver(self) -> None:
+        """Count one level less."""
+        self.depth -= 1
+
+
+if yaml.__with_libyaml__:
+    from yaml._yaml import CParser
+
+    class _Composer(_Compose, CParser):
+        """The C library's."""
+else:
+    from yaml.composer import Composer
+    from yaml.parser import Parser
+    from yaml.reader import Reader
+    from yaml.scanner import Scanner
+
+    class _Composer(_Compose, Reader, Scanner, Parser, Composer):  # type: ignore[no-redef]
+        """Thirty times slower; for machines without the C library."""
+
+        def __init__(self, text: str) -> None:
+            Reader.__init__(self, text)
+            Scanner.__init__(self)
+            Parser.__init__(self)
+            Composer.__init__(self)
+
+
+class _Values:
+    """Turns the nodes of one document into values. What several aliases lead to is made anew for each, and counted."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def of(self, node: "yaml.Node", depth: int = 0) -> Any:
+        """Return the node's value."""
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node)
+        self._left -= len(node.value)
+        if self._left < 0:
+            raise Unreadable("its aliases would fill all memory", node.start_mark.line)
+        if depth > MAX_DEPTH:
+            raise Unreadable("its aliases nest too deeply, or lead to themselves", node.start_mark.line)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, depth + 1)
+        return [self.of(item, depth + 1) for item in node.value]
+
+    def _mapping(self, node: "yaml.Node", depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        merged: list[Any] = []
+        for key_node, value_node in node.value:
+            value = self.of(value_node, depth)
+            key = key_node.value
+            if not isinstance(key, str) or key in _NO_TEXTS or key[0] in _NUMBER_STARTS or key_node.tag != _PLAIN:
+                if _is_merge(key_node):
+                    merged.append(_merged(value, value_node.start_mark.line))
+                    continue
+                key = _key(key_node)
+            if key in found:
+                raise Unreadable(f'the key "{key}" stands twice in one mapping', key_node.start_mark.line)
+            found[key] = value
+        for part in reversed(merged):
+            found = part | found
+        return found
+
+
+def _merged(value: Any, line: int) -> dict[str, Any]:
+    parts = value if isinstance(value, list) else [value]
+    if not all(isinstance(part, dict) for part in parts):
+        raise Unreadable("a merge key whose value is no mapping", line)
+    # The first of several wins.
+    return {key: item for part in reversed(parts) for key, item in part.items()}
+
+
+def _is_merge(node: "yaml.Node") -> bool:
+    return node.value == "<<" and node.tag == _PLAIN
+
+
+def _key(node: "yaml.Node") -> str:
+    value = _scalar(node) if isinstance(node, yaml.ScalarNode) else None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        raise Unreadable("a key that is no text (unquoted braces of a template?)", node.start_mark.line)
+    return str(value)
+
+
+def _scalar(node: "yaml.Node") -> Any:
+    text: str = node.value
+    if node.tag != _PLAIN and (node.tag in (_TEXT, _STR_TAG) or not node.tag.startswith("tag:yaml.org,2002:")):
+        return text
+    if text not in _NO_TEXTS:
+        return _number(text) if text[0] in _NUMBER_STARTS and len(text) <= _MAX_DIGITS else text
+    return _BOOLEANS.get(text, text if text == "<<" else None)
+
+
+def _number(text: str) -> int | float | str:
+    digits = text.replace("_", "")
+    if _INTEGER.fullmatch(digits):
+        sign, body = (digits[0], digits[1:]) if digits[0] in "+-" else ("", digits)
+        # Go reads a leading zero as octal, which Python refuses.
+        octal = body[0] == "0" and body.isdigit()
+        return int(sign + body, 8 if octal and len(body) > 1 else 0)
+    return float(digits) if _FLOAT.fullmatch(digits) else text
+
+
+def _child(node: "yaml.Node", step: Step) -> "tuple[int, yaml.Node] | None":
+    if isinstance(node, yaml.SequenceNode):
+        if isinstance(step, int) and step < len(node.value):
+            return node.value[step].start_mark.line, node.value[step]
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    for key_node, value_node in node.value:
+        if key_node.value == str(step):
+            return key_node.start_mark.line, value_node
+    return next((found for part in _merge_nodes(node) if (found := _child(part, step))), None)
+
+
+def _merge_nodes(node: "yaml.Node") -> Iterator["yaml.Node"]:
+    for key_node, value_node in node.value:
+        if _is_merge(key_node):
+            yield from value_node.value if isinstance(value_node, yaml.SequenceNode) else (value_node,)

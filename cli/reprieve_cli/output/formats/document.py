@@ -1,0 +1,39 @@
+"""One JSON document, for programs; `docs/check.md` describes its fields."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+
+from reprieve_cli.output.finding import Finding, Tally
+
+VERSION = 1
+BEGIN, BETWEEN = f'{{"version":{VERSION},"findings":[\n', ",\n"
+
+
+def write(findings: Iterable[Finding], tally: Tally) -> Iterator[str]:
+    """Yield the document, a finding at a time."""
+    before = BEGIN
+    for finding in findings:
+        yield before + json.dumps(render(finding), separators=(",", ":"))
+        before = BETWEEN
+    yield (before if before == BEGIN else "") + build_end(asdict(tally))
+
+
+def build_end(summary: Mapping[str, int]) -> str:
+    """Return what follows the findings."""
+    return f'\n],"summary":{json.dumps(summary, separators=(",", ":"))}}}\n'
+
+
+def render(finding: Finding) -> dict[str, object]:
+    """Return a finding as JSON has it; what it does not say is left out."""
+    fields: dict[str, object] = {
+        "level": finding.level.value,
+        "file": finding.file,
+        "line": finding.line,
+        "object": finding.object._asdict() if finding.object else None,
+        "path": finding.path,
+        "rule": finding.rule,
+        "enforcement": finding.enforcement,
+        "message": finding.message,
+    }
+    return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,87 @@
+"""SARIF 2.1.0 (OASIS), which code scanning reads. One run; a result for each finding about an object.
+
+What could not be read is no result of a rule: it is a notification of the tool, and the run was not successful.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import version
+from inspect import getdoc, getmodule
+from urllib.parse import quote
+
+from reprieve_cli.output.finding import Finding, Level, Tally
+from reprieve_policy.admission import manifest_form
+from reprieve_policy.admission.rules import RULES
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+OTHER = "policy"
+"""The rule of a finding that no rule of admission tells: the settings, and what a Namespace turned into a warning."""
+
+_LEVELS = {Level.VIOLATION: "error", Level.WARNING: "warning", Level.UNREADABLE: "error"}
+
+
+def write(findings: Iterable[Finding], tally: Tally) -> Iterator[str]:
+    """Yield the document."""
+    found = list(findings)
+    results = [_result(finding) for finding in found if finding.level is not Level.UNREADABLE]
+    notifications = [_notification(finding) for finding in found if finding.level is Level.UNREADABLE]
+    run = {
+        "tool": {"driver": _driver()},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [
+            {"executionSuccessful": not tally.unreadable, "toolExecutionNotifications": notifications},
+        ],
+        "results": results,
+    }
+    yield json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, separators=(",", ":")) + "\n"
+
+
+def _driver() -> dict[str, object]:
+    rules = [{"id": name, "shortDescription": {"text": sentence}} for name, sentence in _descriptions().items()]
+    return {"name": "reprieve", "version": version("reprieve"), "rules": rules}
+
+
+@cache
+def _descriptions() -> dict[str, str]:
+    described = {rule.id: (getdoc(getmodule(rule.check)) or "").partition("\n")[0] for rule in RULES}
+    return {
+        **described,
+        manifest_form.RULE: "The object has the form that the API server reads.",
+        OTHER: "The cluster's policy can be read, and holds.",
+    }
+
+
+@cache
+def _indices() -> dict[str, int]:
+    return {name: index for index, name in enumerate(_descriptions())}
+
+
+def _result(finding: Finding) -> dict[str, object]:
+    rule = finding.rule or OTHER
+    text = f"{finding.object}: {finding.text}" if finding.object else finding.text
+    return {
+        "ruleId": rule,
+        "ruleIndex": _indices()[rule],
+        "level": _LEVELS[finding.level],
+        "message": {"text": text},
+        "locations": [_location(finding)],
+    }
+
+
+def _notification(finding: Finding) -> dict[str, object]:
+    return {"level": "error", "message": {"text": finding.text}, "locations": [_location(finding)]}
+
+
+def _location(finding: Finding) -> dict[str, object]:
+    place: dict[str, object] = {"artifactLocation": {"uri": _uri(finding.file)}}
+    if finding.line:
+        place["region"] = {"startLine": finding.line}
+    return {"physicalLocation": place}
+
+
+def _uri(file: str) -> str:
+    """Return a path as a reference (RFC 3986): relative ones stay relative, so that they match a checkout's files."""
+    path = quote(os.fsencode(file).replace(os.sep.encode(), b"/"))
+    return f"file://{path}" if path.startswith("/") else path

@@ -1,0 +1,1 @@
+"""Simulating a preemption from a dump or a live cluster."""

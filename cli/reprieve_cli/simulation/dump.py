@@ -1,0 +1,152 @@
+"""A cluster as `kubectl get … -o json` or `-o yaml` wrote it down, in files that may be large.
+
+A list in JSON is cut into its objects without decoding them; each is then decoded once, for the few fields that are read,
+in the order in which a stage wants them.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from reprieve_cli.manifests import documents, sources
+from reprieve_cli.manifests.sources import Text
+from reprieve_cli.manifests.unreadable import Unreadable
+from reprieve_cli.output.finding import printable
+from reprieve_cli.output.progress import Counter
+
+from .object_kinds import BY_KIND, ROLES, Role
+from .snapshot_builder import Stage
+
+_MIB = 1024 * 1024
+MAX_BYTES = 1024 * _MIB
+"""Of one file: 100,000 pods of 10 KB."""
+
+
+class Missing(NamedTuple):
+    """A kind of which a dump has no object, and what that means for who reads on."""
+
+    kind: str
+    consequence: str
+
+
+_WANTED = (
+    Missing("Namespace", "every namespace counts as one that says nothing"),
+    Missing("PriorityClass", "nobody tolerates anybody, and a preemptor's priority must stand in its pod"),
+)
+
+_NAMED = {
+    "ElasticQuota": "pods that name one are judged without it",
+    "PodGroup": "pods that name one go one by one, by their own priority",
+}
+"""Kinds that few clusters have: they are missing where a pod names one that is not there."""
+
+
+class _Typed(msgspec.Struct):
+    kind: str = ""
+    apiVersion: str = ""  # noqa: N815 - the API's own name
+
+
+class _Listed(_Typed):
+    items: list[msgspec.Raw] | None = None
+
+
+class _Item(NamedTuple):
+    """One object that is not decoded yet, what it is, and where it stands."""
+
+    role: Role | None
+    place: str
+    content: msgspec.Raw | Mapping[str, Any]
+
+
+def read(files: Iterable[str], stage: Stage, tell: Callable[[str], None]) -> list[Missing]:
+    """Have the stage take in what the files have, and return what they have nothing of; what cannot be read is told."""
+    found: dict[Role, list[_Item]] = defaultdict(list)
+    with Counter("objects found") as counter:
+        for text in sources.read_all(files, recursive=False, max_bytes=MAX_BYTES):
+            for item in _items(text):
+                if isinstance(item, str):
+                    tell(item)
+                elif item.role is not None:
+                    found[item.role].append(item)
+                counter.count()
+    missing = [wanted for wanted in _WANTED if not any(role.kind == wanted.kind for role in found)]
+    with Counter("objects read") as counter:
+        for role in ROLES:
+            # Forgotten one by one: all objects of a large cluster, decoded, would take several times the file's room.
+            for item in _drained(found[role]):
+                _take(item, role, stage, tell)
+                counter.count()
+    return missing
+
+
+def unknown(stage: Stage) -> list[Missing]:
+    """Return what pods name and the files have not, once of each kind; asked when the preemptor is known too."""
+    return [Missing(f"{kind} like {printable(name)}", _NAMED[kind]) for kind, name in sorted(stage.unknown.items())]
+
+
+def _drained(items: list[_Item]) -> Iterator[_Item]:
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
+def _take(item: _Item, role: Role, stage: Stage, tell: Callable[[str], None]) -> None:
+    try:
+        if isinstance(item.content, msgspec.Raw):
+            role.take(stage, msgspec.json.decode(item.content, type=role.decode_as))
+        else:
+            role.take(stage, msgspec.convert(item.content, role.decode_as))
+    except msgspec.ValidationError as error:
+        tell(f"{item.place}: {role.kind}: {error}")
+
+
+def _items(text: Text) -> Iterator[_Item | str]:
+    """Yield the objects of a file, or sentences about what cannot be read."""
+    if isinstance(text.content, Unreadable):
+        yield f"{text.file}: {text.content.reason}"
+        return
+    listed = _cut(text.content)
+    if listed is not None:
+        yield from _listed(text.file, listed, text.content)
+        return
+    if len(text.content) > sources.MAX_BYTES:
+        yield f"{text.file}: larger than {sources.MAX_BYTES // _MIB} MiB, and not one list in JSON: use kubectl's -o json"
+        return
+    for found in documents.read(text.file, text.content):
+        if isinstance(found, Unreadable):
+            yield f"{text.file}:{found.line}: {found.reason}"
+        else:
+            document, value = found
+            place = f"{text.file}: {'.'.join(map(str, document.steps))}".removesuffix(": ")
+            yield _Item(_role(_Typed(value["kind"], value["apiVersion"])), place, value)
+
+
+def _cut(content: str) -> _Listed | None:
+    """Return a list or an object in JSON; `None` where it is neither, or more than one."""
+    if content.lstrip()[:1] != "{":
+        return None
+    try:
+        return msgspec.json.decode(content, type=_Listed)
+    except msgspec.DecodeError:
+        return None
+
+
+def _listed(file: str, listed: _Listed, content: str) -> Iterator[_Item | str]:
+    if listed.items is None or not listed.kind.endswith("List"):
+        yield _Item(_role(listed), file, msgspec.Raw(content.encode()))
+        return
+    inherited = _Typed(listed.kind.removesuffix("List"), listed.apiVersion)
+    for index, item in enumerate(listed.items):
+        place = f"{file}: items.{index}"
+        try:
+            typed = msgspec.json.decode(item, type=_Typed)
+        except msgspec.ValidationError as error:
+            yield f"{place}: {error}"
+            continue
+        yield _Item(_role(typed if typed.kind else inherited), place, item)
+
+
+def _role(typed: _Typed) -> Role | None:
+    return BY_KIND.get((typed.apiVersion.rpartition("/")[0], typed.kind))

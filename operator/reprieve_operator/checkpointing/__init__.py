@@ -1,0 +1,1 @@
+"""How a checkpoint request reaches a workload: HTTP, gRPC, a signal, a file or an annotation."""

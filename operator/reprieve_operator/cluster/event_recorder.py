@@ -1,0 +1,199 @@
+"""The story as Kubernetes Events: best effort, bounded, and never in the way of a victim's life.
+
+No Event names the preemptor or the initiator: they may be another tenant's.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.metrics import Metrics
+from reprieve_policy.kube import timestamp
+from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.paths import object_path
+
+from .call_limiter import Slots, Urgency
+from .pods import Versioned, VersionedMeta
+
+_log = logging.getLogger(__name__)
+
+CONTROLLER = "reprieve.dev/operator"
+_ROOM, _ROOM_FOR_NORMAL = 10_000, 8_000
+"""Events that wait at most; what went wrong is told for longer. Beyond it they are only counted, by Namespace and reason."""
+_EVENTS_PER_SECOND = 100
+_PATIENCE_SECONDS = 0.2
+"""How long an Event waits for calls about victims: it is a few in a second even in the longest of bursts."""
+_FORBIDDEN, _CONFLICT = 403, 409
+_MAX_NOTE = 1000
+"""Bytes; the API server refuses more than 1,024."""
+
+_NORMAL, _WARNING = "Normal", "Warning"
+REASONS: dict[str, tuple[str, str]] = {
+    "PreemptionRefused": ("Refuse", _NORMAL),
+    "CheckpointRequested": ("Hint", _NORMAL),
+    "CheckpointAcknowledged": ("Wait", _NORMAL),
+    "CheckpointExtended": ("Wait", _NORMAL),
+    "CheckpointDeferred": ("Wait", _NORMAL),
+    "CheckpointSaved": ("Delete", _NORMAL),
+    "CheckpointUnanswered": ("Delete", _WARNING),
+    "CheckpointTimedOut": ("Delete", _WARNING),
+    "CheckpointRefused": ("Delete", _WARNING),
+    "CheckpointAnswerUnreadable": ("Hint", _WARNING),
+    "CheckpointHintByAnnotation": ("Hint", _WARNING),
+    "SoftEvictionDeleting": ("Delete", _NORMAL),
+    "SoftEvictionOvertaken": ("Wait", _WARNING),
+    "SoftEvictionFinished": ("Finish", _NORMAL),
+    "SoftEvictionCancelled": ("Cancel", _NORMAL),
+    "SoftEvictionCompleted": ("Complete", _NORMAL),
+    "SoftEvictionUnreadable": ("Read", _WARNING),
+    "SoftEvictionLeftOver": ("Read", _WARNING),
+    "SoftEvictionWithoutNotice": ("Delete", _WARNING),
+    "GangGoesAsAWhole": ("Hint", _NORMAL),
+    "GangTooLarge": ("Hint", _WARNING),
+    "SoftEvictionRequeued": ("Create", _NORMAL),
+    "SoftEvictionRequeueRefused": ("Create", _WARNING),
+    "SoftEvictionNotRequeued": ("Create", _WARNING),
+    "SoftEvictionNotCounted": ("Delete", _WARNING),
+    "GangDiverges": ("Read", _WARNING),
+    "WaitingForBudget": ("Wait", _WARNING),
+    "JobSuspended": ("Suspend", _NORMAL),
+    "JobResumed": ("Resume", _NORMAL),
+    "JobNotResumed": ("Resume", _WARNING),
+    "WaitingForFinalizers": ("Wait", _WARNING),
+    "CleanupCeilingReached": ("Release", _WARNING),
+    "PolicyUnreadable": ("Read", _WARNING),
+    "LostNodesUnreadable": ("Read", _WARNING),
+    "EvictionsUnreadable": ("Read", _WARNING),
+    "GangWaiting": ("Wait", _NORMAL),
+    "GangReleased": ("Release", _NORMAL),
+    "GangIncomplete": ("Release", _WARNING),
+}
+"""Every reason, with what is done next and how bad it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regarding:
+    """What an Event is about."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    api_version: str = "v1"
+
+    @classmethod
+    def pod(cls, metadata: VersionedMeta) -> "Regarding":
+        """Return the pod of this metadata."""
+        return cls("Pod", metadata.namespace or "", metadata.name or "", metadata.uid or "")
+
+    @classmethod
+    def job(cls, metadata: VersionedMeta) -> "Regarding":
+        """Return the Job of this metadata."""
+        return cls("Job", metadata.namespace or "", metadata.name or "", metadata.uid or "", "batch/v1")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One Event that waits; as a document it would take three times the memory."""
+
+    regarding: Regarding
+    reason: str
+    note: str
+    at: datetime
+    once: bool = False
+
+
+class Announcer:
+    """Queues Events and writes them one after another, behind all calls about victims."""
+
+    def __init__(self, api: Api, slots: Slots, holder: str, metrics: Metrics, clock: Clock) -> None:
+        self._api = api
+        self._slots = slots
+        self._holder = holder
+        self._metrics = metrics
+        self._clock = clock
+        self._queue: asyncio.Queue[_Told] = asyncio.Queue(_ROOM)
+        self._folded = Counter[tuple[str, str]]()
+
+    def announce(self, regarding: Regarding, reason: str, note: str, *, once: bool = False) -> None:
+        """Queue one Event; where too many wait, one for the whole Namespace says later how many there were.
+
+        `once`: what has been said of this very object in these words is not said again, by whatever replica, for as
+        long as the API server keeps the Event.
+        """
+        _log.info("event", extra={"reason": reason, "object": f"{regarding.namespace}/{regarding.name}", "note": note})
+        room = _ROOM_FOR_NORMAL if REASONS[reason][1] == _NORMAL else _ROOM
+        if self._queue.qsize() < room:
+            self._queue.put_nowait(_Told(regarding, reason, note, self._clock.now(), once))
+        else:
+            self._folded[regarding.namespace, reason] += 1
+            self._metrics.events_dropped.inc()
+
+    async def run(self) -> None:
+        """Write queued Events until cancelled."""
+        while True:
+            await self._write(await self._queue.get(), _PATIENCE_SECONDS)
+            if self._queue.empty():
+                self._unfold()
+            await asyncio.sleep(1 / _EVENTS_PER_SECOND)
+
+    def _unfold(self) -> None:
+        folded, self._folded = self._folded, Counter()
+        for (namespace, reason), count in folded.items():
+            note = f"and {count} more like this, too many for an Event each"
+            self.announce(Regarding("Namespace", namespace, namespace, ""), reason, note)
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """Write what is still queued, as far as the time allows."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                while not self._queue.empty():
+                    await self._write(self._queue.get_nowait(), 0)
+
+    async def _write(self, told: _Told, patience_seconds: float) -> None:
+        namespace = told.regarding.namespace
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(patience_seconds):
+                        await stack.enter_async_context(self._slots.hold(Urgency.STORY, namespace))
+                await self._api.post(object_path("events", namespace), self._document(told), Versioned)
+            self._metrics.api_calls.labels("create", "ok").inc()
+        except ApiError as error:
+            self._metrics.api_calls.labels("create", str(error.status or "unreachable")).inc()
+            # A namespace that is being deleted takes no Events; one that is said once is there already.
+            level = logging.DEBUG if error.status in (_FORBIDDEN, _CONFLICT) else logging.WARNING
+            _log.log(level, "event not written", extra={"error": str(error)})
+
+    def _document(self, told: _Told) -> dict[str, Any]:
+        regarding, (action, kind) = told.regarding, REASONS[told.reason]
+        words = f"{regarding.uid} {told.reason} {told.note}".encode()
+        suffix = hashlib.sha256(words).hexdigest()[:16] if told.once else secrets.token_hex(8)
+        about = {
+            "apiVersion": regarding.api_version,
+            "kind": regarding.kind,
+            "namespace": regarding.namespace,
+            "name": regarding.name,
+        }
+        if regarding.uid:
+            about["uid"] = regarding.uid
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{regarding.name[:200]}.{suffix}", "namespace": regarding.namespace},
+            "eventTime": timestamp.render_micro(told.at),
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._holder[:128],
+            "action": action,
+            "reason": told.reason,
+            "regarding": about,
+            "note": told.note.encode()[:_MAX_NOTE].decode("utf-8", "ignore"),
+            "type": kind,
+        }

@@ -1,0 +1,108 @@
+# ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
+"""The few fields of a pod that a victim's life depends on, decoded directly from the API server's JSON.
+
+A watch of thousands of victims must not hold thousands of whole pods.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reprieve_policy.kube.objects import Named, ObjectMeta, Quantities, Requirements, SchedulingGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionedMeta(ObjectMeta):
+    """Metadata with what a precondition needs."""
+
+    resourceVersion: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for logs."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versioned:
+    """Any object of which only the metadata matters."""
+
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What a container is called and asks for; nothing else of it is kept."""
+
+    name: str = ""
+    resources: Requirements | None = None
+    restartPolicy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSpec:
+    """How the pod wants to be ended, where it runs, for how long, on how much, and whether it has the agent."""
+
+    terminationGracePeriodSeconds: int | None = None
+    hostNetwork: bool | None = None
+    hostPID: bool | None = None
+    shareProcessNamespace: bool | None = None
+    restartPolicy: str = "Always"
+    nodeName: str = ""
+    activeDeadlineSeconds: int | None = None
+    containers: Sequence[Asking] | None = None
+    initContainers: Sequence[Asking] | None = None
+    resources: Requirements | None = None
+    overhead: Quantities | None = None
+    schedulingGroup: SchedulingGroup | None = None
+    evictionResponders: Sequence[Named] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminated:
+    """How a container ended."""
+
+    exitCode: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerState:
+    """At most one is set."""
+
+    running: Mapping[str, object] | None = None
+    terminated: Terminated | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerStatus:
+    """Whether a container runs."""
+
+    state: ContainerState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One of the pod's conditions."""
+
+    type: str = ""
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodStatus:
+    """What the kubelet says."""
+
+    phase: str = ""
+    podIP: str = ""
+    hostIP: str = ""
+    startTime: str | None = None
+    conditions: Sequence[Condition] | None = None
+    containerStatuses: Sequence[ContainerStatus] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A victim, or one that may become one."""
+
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
+    spec: PodSpec = field(default_factory=PodSpec)
+    status: PodStatus = field(default_factory=PodStatus)

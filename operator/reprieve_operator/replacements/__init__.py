@@ -1,0 +1,1 @@
+"""What a replacement inherits: the ledger on its owner, bare pods created again, suspended Jobs."""

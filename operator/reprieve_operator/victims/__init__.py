@@ -1,0 +1,1 @@
+"""One reconciler per victim, from its mark to its deletion, and gangs that are evicted together."""

@@ -1,0 +1,1 @@
+"""What admission decides: the list of rules, defaults, permissions, and the form of manifests."""

@@ -1,0 +1,49 @@
+"""Which label or annotation accepts which values: the table that both engines check objects by.
+
+Rows stand in the order in which their violations are said. What follows from more than one field (a class raised, a
+minimum below the value) is the rules' own.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+from reprieve_policy import keys
+from reprieve_policy.checkpointing import agent, checkpoint_plan
+from reprieve_policy.config import koordinator, preemption_class, toleration
+from reprieve_policy.config.annotation_values import Value
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.verdict import annotation_path, label_path
+
+
+class Field(NamedTuple):
+    """One key of an object's metadata, the rule that speaks of it, and what it may say."""
+
+    rule: str
+    part: Literal["labels", "annotations"]
+    key: str
+    value: Value[Any]
+
+    def path(self, prefix: str = "") -> str:
+        """Return where it stands, under `prefix` (`""` or `"spec.template."`)."""
+        return (label_path if self.part == "labels" else annotation_path)(prefix, self.key)
+
+
+def of_pods(settings: PolicySettings) -> tuple[Field, ...]:
+    """Return the fields of pods and of templates that make them."""
+    return (
+        Field("preemption-class", "labels", keys.PREEMPTION_CLASS, preemption_class.CLASS),
+        Field("koordinator-labels", "labels", keys.PREEMPTIBLE, koordinator.BOOLEAN),
+        Field("koordinator-labels", "labels", keys.CAN_PREEMPT, koordinator.BOOLEAN),
+        *(Field("checkpoint", "annotations", key, value) for key, value in checkpoint_plan.values(settings).items()),
+        Field("agent", "annotations", keys.AGENT, agent.WISH),
+    )
+
+
+OF_PRIORITY_CLASSES = (
+    *(
+        Field("preemption-toleration", "annotations", key, value)
+        for key, value in zip(
+            toleration.annotation_keys(keys.TOLERATION_PREFIX), (toleration.MINIMUM, toleration.SECONDS), strict=True
+        )
+    ),
+    Field("priority-class-default", "annotations", keys.DEFAULT_PREEMPTION_CLASS, preemption_class.CLASS),
+)

@@ -1,0 +1,70 @@
+"""Which rights an object needs, beyond being allowed to write it: verbs on virtual resources of `reprieve.dev`.
+
+Nothing serves these resources; RBAC grants verbs on them. They are checked without a namespace, so that only a
+ClusterRoleBinding grants them. Who has them is the API server's to say: the webhook asks it (SubjectAccessReview) and hands
+the answer to the rules as `Facts.lacking`. What the guard asks inside the API server is not asked a second time.
+"""
+
+from collections.abc import Callable, Iterator
+
+from reprieve_policy.config.namespace import OFF
+from reprieve_policy.config.preemption_class import HIGHEST
+from reprieve_policy.facts import Facts, Right
+from reprieve_policy.keys import PREEMPTIBLE, PREEMPTION_CLASS
+from reprieve_policy.kube.objects import PodView, Resource, TemplatedResource, pod_views
+
+CLAIM_NON_PREEMPTIBLE = Right("claim", "nonpreemptiblepods")
+"""To say `preemptible: "false"` where no quota bounds how much of that there is."""
+
+CLAIM_SENSITIVE = Right("claim-sensitive", "preemptionclasses")
+"""To claim class 10 where its Namespace does not give it. Of pods and built-in kinds the guard asks."""
+
+_NONE: frozenset[Right] = frozenset()
+
+
+def needed(resource: Resource, old: Resource | None, facts: Facts) -> frozenset[Right]:
+    """Return the rights that this object needs now; of an update, only for what it newly claims."""
+    if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
+        return _NONE
+    found = [right for right, claimed in _CLAIMED.items() if any(claimed(resource, old, facts))]
+    return frozenset(found) if found else _NONE
+
+
+def non_preemptible_claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[PodView]:
+    """Yield the pod or the templates that newly claim to be non-preemptible without a quota.
+
+    A quota without a `min` promises nothing to non-preemptible pods, and so bounds nothing.
+    """
+    if facts.settings.default_preemptible is False:
+        # The admin made that the default: the label says nothing that would not hold without it.
+        return
+
+    def is_claimed(view: PodView, of: Resource) -> bool:
+        if view.labels.get(PREEMPTIBLE) != "false":
+            return False
+        quota = facts.quotas.find(view.labels, of.metadata.namespace or "")
+        return quota is None or not quota.least
+
+    yield from _newly(is_claimed, resource, old)
+
+
+def sensitive_claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[PodView]:
+    """Yield the templates of a listed kind that newly claim class 10.
+
+    The guard does not know where they stand. Without this, whoever may write such an object would have the class as soon as
+    its controller has the right to make the pods.
+    """
+    policy = facts.namespace
+    if isinstance(resource, TemplatedResource) and not policy.is_sensitive and policy.default_class != HIGHEST:
+        yield from _newly(lambda view, _: view.labels.get(PREEMPTION_CLASS) == str(HIGHEST), resource, old)
+
+
+def _newly(
+    is_claimed: Callable[[PodView, Resource], bool], resource: Resource, old: Resource | None
+) -> Iterator[PodView]:
+    """Yield the pod or the templates that claim what they did not before."""
+    before = {view.prefix for view in pod_views(old) if is_claimed(view, old)} if old else set[str]()
+    yield from (view for view in pod_views(resource) if is_claimed(view, resource) and view.prefix not in before)
+
+
+_CLAIMED = {CLAIM_NON_PREEMPTIBLE: non_preemptible_claims, CLAIM_SENSITIVE: sensitive_claims}

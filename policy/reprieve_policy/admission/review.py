@@ -1,0 +1,74 @@
+"""What is answered to one review: all rules at once, ratcheted, as strictly as the Namespace asks for."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from reprieve_policy.config.namespace import OFF, WARN
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube import controllers
+from reprieve_policy.kube.objects import Resource
+from reprieve_policy.verdict import SILENT, Verdict
+
+from .rules import RULES, Rule
+
+MOST_TOLD = 100
+"""Violations, and warnings, in one answer."""
+
+_RULES_OF: Mapping[str, tuple[Rule, ...]] = {
+    kind: tuple(rule for rule in RULES if kind in rule.kinds)
+    for kind in frozenset().union(*(rule.kinds for rule in RULES))
+}
+
+
+def decide_admission(resource: Resource, old: Resource | None, facts: Facts, *, user: str = "") -> Verdict:
+    """Return all that the rules say. `old` is the object before an update, `None` at creation; `user` is who asks.
+
+    Never refuses an update that does not make an existing object worse, and never one of an object that is already
+    being deleted: without this, a webhook keeps a controller from removing its finalizer and the object for ever.
+    What a controller of Kubernetes' own makes from a template was judged when somebody wrote that: without this, the
+    day on which rules come, or become stricter, is the day on which running workloads get no more pods.
+    """
+    if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
+        return SILENT
+    verdict = _run(resource, old, facts)
+    if old is not None and not verdict.is_allowed:
+        verdict = _ratchet(verdict, old, facts)
+    is_warned_only = facts.namespace.enforcement == WARN or (
+        old is None and not verdict.is_allowed and controllers.is_made_from_template(resource, user)
+    )
+    return _bounded(_as_warnings(verdict) if is_warned_only else verdict)
+
+
+def _bounded(verdict: Verdict) -> Verdict:
+    """Leave out what nobody reads any more. Without this, an object of a megabyte is answered with fifty."""
+    left = max(len(verdict.violations), len(verdict.warnings)) - MOST_TOLD
+    if left <= 0:
+        return verdict
+    more = f"there is more to say than can be shown: {left} are left out"
+    return replace(verdict, violations=verdict.violations[:MOST_TOLD], warnings=(more, *verdict.warnings[:MOST_TOLD]))
+
+
+def _run(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
+    telling: list[Verdict] = []
+    for rule in _RULES_OF.get(resource.kind, ()):
+        verdict = rule.check(resource, old, facts)
+        # Most objects break no rule: merging nothing would take as long as all the rules together.
+        if verdict is not SILENT and not verdict.is_silent:
+            telling.append(_named(rule, verdict))
+    return Verdict.merged(telling) if telling else SILENT
+
+
+def _named(rule: Rule, verdict: Verdict) -> Verdict:
+    violations = tuple(replace(violation, rule=rule.id) for violation in verdict.violations)
+    return replace(verdict, violations=violations)
+
+
+def _ratchet(verdict: Verdict, old: Resource, facts: Facts) -> Verdict:
+    known = set(_run(old, None, facts).violations)
+    worse = tuple(violation for violation in verdict.violations if violation not in known)
+    return replace(verdict, violations=worse)
+
+
+def _as_warnings(verdict: Verdict) -> Verdict:
+    warnings = tuple(str(violation) for violation in verdict.violations)
+    return replace(verdict, violations=(), warnings=warnings + verdict.warnings)

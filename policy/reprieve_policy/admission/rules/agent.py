@@ -1,0 +1,50 @@
+"""A pod that asks for the agent is one in which the agent can work.
+
+Checked: `reprieve.dev/agent` is `enabled` or `disabled`; with `enabled` and a hint `file://` or `signal://`, the pod is not on its
+node's network, not on Windows, and leaves port 10473 and the volume `reprieve-agent` to the agent. A file is in a folder where the
+containers mount one emptyDir, without `subPath`, or nothing: the agent then brings a volume, which must not hide a folder of the
+system. For a signal, `shareProcessNamespace` is true, and the container's user is said and is not root. Warned of: an agent
+without such a hint; it is not added.
+
+Why: the agent has no rights but a user's own. What keeps it from writing a file or sending a signal would show when the pod must
+go, and only then; a pod that gets no agent is asked by annotation.
+
+Source: document 001, "Preemption Sequence": a checkpoint is asked for by signal or shared memory.
+
+Setting: `agentImage`.
+"""
+
+from collections.abc import Iterator
+
+from reprieve_policy import keys
+from reprieve_policy.checkpointing import agent
+from reprieve_policy.checkpointing.agent import Place
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import PodView, Resource, pod_views
+from reprieve_policy.verdict import SILENT, Verdict, annotation_path
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+    """Check the wish of the pod or of the template, and what the agent needs."""
+    verdicts = tuple(_check(view) for view in pod_views(resource) if keys.AGENT in view.annotations)
+    return Verdict.merged(verdicts) if verdicts else SILENT
+
+
+def _check(view: PodView) -> Verdict:
+    path, wish = annotation_path(view.prefix, keys.AGENT), view.annotations[keys.AGENT]
+    bad = agent.WISH.check(wish, path)
+    if bad is not None:
+        return Verdict(violations=(bad,))
+    # What is there already, was found to work: its pod is the one that it was added to.
+    if wish != agent.ENABLED or agent.is_in(view.spec.initContainers):
+        return SILENT
+    if not agent.is_wanted(view):
+        return Verdict(warnings=tuple(_useless(view, path)))
+    place = agent.find_place(view) if view.spec.containers is not None else ()
+    return SILENT if isinstance(place, Place) else Verdict(violations=place)
+
+
+def _useless(view: PodView, path: str) -> Iterator[str]:
+    # That a hint cannot be read is another rule's to say.
+    if keys.CHECKPOINT_HINT not in view.annotations or agent.hint_of(view) is not None:
+        yield f"{path}: of no use without a hint file:// or signal://"

@@ -1,0 +1,84 @@
+"""A checkpoint hint has its other half in the pod: a port, a container or a mount.
+
+Checked: `http://:PORT/…` and `grpc://:PORT` name a `containerPort` that a container declares, `signal://…?container=NAME` a
+container, `file:///PATH` a path inside a volume that a container mounts, unless the pod asks for the agent, which brings one; native sidecars
+are containers too. Warned of: what nobody carries, so that the workload is asked by annotation: `file` without the agent, and `signal`
+without the agent where process 1 of a container is not its own program (`hostPID`, `shareProcessNamespace`).
+
+Why: a hint that reaches nobody is a checkpoint that fails at the worst moment, and nobody learns of it before. Kubernetes does
+not need ports to be declared; here they say that the workload knows of the hint.
+
+Source: document 001, "Preemption Sequence"; the keys' table in the README.
+
+Setting: none.
+"""
+
+from collections.abc import Iterator
+
+from reprieve_policy.checkpointing import agent
+from reprieve_policy.checkpointing.checkpoint_plan import DELIVERED, AnnotationHint, FileHint, Hint, SignalHint
+from reprieve_policy.facts import Facts
+from reprieve_policy.keys import CHECKPOINT_HINT
+from reprieve_policy.kube import processes
+from reprieve_policy.kube.objects import Container, PodView, Resource, Spec, pod_views
+from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
+
+_NO_PORT = "must be a port that a container of the pod declares"
+_NO_CONTAINER = "must name a container of the pod"
+_NO_AGENT = "asked by annotation: has no agent"
+_NO_MOUNT = "must be a path inside a volume that a container of the pod mounts"
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+    """Check the hint of the pod or of the template against its containers."""
+    violations: list[Violation] = []
+    warnings: list[str] = []
+    for view in pod_views(resource):
+        hint = agent.hint_of(view)
+        if hint is None:
+            continue
+        path, missing = annotation_path(view.prefix, CHECKPOINT_HINT), _missing_half(hint, view)
+        if missing:
+            violations.append(Violation(path, Kind.INVALID, view.annotations[CHECKPOINT_HINT], missing))
+        if told := _warning(hint, view):
+            warnings.append(f"{path}: {told}")
+    if not violations and not warnings:
+        return SILENT
+    return Verdict(violations=tuple(violations), warnings=tuple(warnings))
+
+
+def _warning(hint: Hint, view: PodView) -> str:
+    """Return why nobody carries this hint, empty where somebody does."""
+    if agent.is_wanted(view):
+        return ""
+    if isinstance(hint, SignalHint):
+        obstacle = processes.why_first_is_another(view.spec)
+        return f"asked by annotation: has {obstacle}, and no agent" if obstacle else ""
+    return "" if type(hint) in DELIVERED else _NO_AGENT
+
+
+def _missing_half(hint: Hint, view: PodView) -> str:
+    """Return what is wrong, empty where nothing is."""
+    spec = view.spec
+    # Every pod has containers; where they were not read, nothing is known of them.
+    if spec.containers is None or isinstance(hint, AnnotationHint):
+        return ""
+    containers = tuple(_containers(spec))
+    if isinstance(hint, SignalHint):
+        return "" if any(container.name == hint.container for container in containers) else _NO_CONTAINER
+    if isinstance(hint, FileHint):
+        return (
+            "" if agent.is_wanted(view) or any(_holds(container, hint.path) for container in containers) else _NO_MOUNT
+        )
+    ports = (port.containerPort for container in containers for port in container.ports or ())
+    return "" if hint.port in ports else _NO_PORT
+
+
+def _containers(spec: Spec) -> Iterator[Container]:
+    yield from spec.containers or ()
+    yield from (container for container in spec.initContainers or () if container.restartPolicy == "Always")
+
+
+def _holds(container: Container, path: str) -> bool:
+    mounts = (mount.mountPath.rstrip("/") for mount in container.volumeMounts or ())
+    return any(path.startswith(f"{mount}/") for mount in mounts)

@@ -1,0 +1,56 @@
+"""An ElasticQuota promises no more than it allows: for every resource, `min` is at most `max`, and neither is negative.
+
+Checked: each quantity of `spec.min` and `spec.max` can be read and is not negative; where both name a resource, the `min` is
+not above the `max`. A resource that `max` does not name has no upper limit. Koordinator's and scheduler-plugins' quotas alike.
+
+Why: `min` is what non-preemptible pods may use, `max` what all may use together. A `min` above the `max` promises what the
+scheduler then denies, and its pods wait for ever.
+
+Source: document 000, "Proposal": "We require min should be less than or equal to max".
+
+Setting: none.
+"""
+
+from collections.abc import Iterator
+
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube import quantity
+from reprieve_policy.kube.objects import Quantities, Resource, Spec
+from reprieve_policy.verdict import MAX_VALUE_SHOWN, SILENT, Kind, Verdict, Violation, quote
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+    """Check both sets of quantities, and one against the other."""
+    spec = resource.spec or Spec()
+    found: list[Violation] = []
+    least, most = (_read(name, written or {}, found) for name, written in (("min", spec.min), ("max", spec.max)))
+    found.extend(_check_order(least, most))
+    return Verdict(violations=tuple(found)) if found else SILENT
+
+
+def _read(name: str, written: Quantities, found: list[Violation]) -> dict[str, int]:
+    """Return the readable amounts by resource; what is wrong with the others is added to `found`."""
+    read: dict[str, int] = {}
+    for resource, text in written.items():
+        path = _path(name, resource)
+        amount = quantity.parse(text, path)
+        if isinstance(amount, Violation):
+            found.append(amount)
+        elif amount < 0:
+            found.append(Violation(path, Kind.INVALID, str(text), "must not be negative"))
+        else:
+            read[resource] = amount
+    return read
+
+
+def _check_order(least: dict[str, int], most: dict[str, int]) -> Iterator[Violation]:
+    for resource, amount in least.items():
+        if amount > most.get(resource, amount):
+            detail = f"must be at most {quantity.render(most[resource])}, its max"
+            yield Violation(_path("min", resource), Kind.INVALID, quantity.render(amount), detail)
+
+
+def _path(name: str, resource: str) -> str:
+    # A custom resource's keys are any text.
+    is_plain = len(resource) <= MAX_VALUE_SHOWN and resource.isascii() and resource.isprintable()
+    return f"spec.{name}[{resource if is_plain else quote(resource)}]"

@@ -1,0 +1,82 @@
+"""The pods of one gang agree on what they are preempted by.
+
+Checked: whether they are preemptible and can preempt, class, priority, what they are defended with, and the gang's
+`min-available` and size. A pod is compared with the gang's living members when it is created or joins; the templates of one
+object are compared with each other. Those of a JobSet or LeaderWorkerSet are one gang too, but nobody declared it: there a
+difference is warned of, and their pods are not compared. Which member comes first does not matter. A change of a template
+is warned of: the pods of a rollout would differ from those that it replaces one by one, so the workload has to be scaled
+to 0 between. After creation protection may only fall, and falls one pod after another: that is not refused, nor is what
+two replicas of the webhooks admit at the same moment. The operator reports what is left, by Event, metric and, on a native
+PodGroup, the condition `PodsNotMatchingPriority`.
+
+Why: a gang is preempted as a whole or not at all. One member that may not be a victim, or that wins where the others lose,
+makes the rest's loss useless.
+
+Source: documents 000 ("one job's pods should be homogeneous"), 003 ("priority divergence") and 004 (`min-available`). The
+pods of a batch Job are all of one template, and are not compared.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from reprieve_policy.facts import Facts
+from reprieve_policy.gangs import divergence, membership
+from reprieve_policy.gangs.membership import Gang
+from reprieve_policy.kube.objects import PodView, Resource, pod_views
+from reprieve_policy.traits import Traits
+from reprieve_policy.verdict import SILENT, Verdict, Violation
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
+    """Compare a pod with its gang, or the templates of one object with each other."""
+    first: dict[tuple[str, str], Traits] = {}
+    found: list[Violation] = []
+    warnings: list[str] = []
+    for view in pod_views(resource):
+        own = _gang_of(view, resource)
+        if own is None or not (own.is_declared or view.is_template):
+            continue
+        traits = divergence.traits_of(view, own, facts)
+        rest = first.setdefault(own.key, traits) if view.is_template else facts.gang
+        if rest is not None and rest != traits and own.is_declared:
+            found.extend(_differences(view, traits, rest, own.name))
+        elif rest is not None and rest != traits:
+            # Without this, installing the webhooks would refuse a driver whose priority is not its workers'.
+            names = divergence.differences(traits, rest)
+            warnings.extend(
+                f"{view.prefix}metadata: {divergence.WORDS[name]} differs within the gang" for name in names
+            )
+        # A LeaderWorkerSet replaces a whole group at a time.
+        if own.is_declared and view.is_template and old is not None and _is_changed(view, own, traits, old, facts):
+            warnings.append(f"{view.prefix}metadata: new pods of the gang are refused while old ones live")
+    return Verdict(violations=tuple(found), warnings=tuple(warnings)) if found or warnings else SILENT
+
+
+def _is_changed(view: PodView, own: Gang, traits: Traits, old: Resource, facts: Facts) -> bool:
+    """True where a rollout would make pods that differ from those which it replaces one by one."""
+    before = next((found for found in pod_views(old) if found.prefix == view.prefix), None)
+    gang_before = None if before is None else _gang_of(before, old)
+    if before is None or gang_before is None or gang_before.key != own.key:
+        return False
+    return divergence.traits_of(before, gang_before, facts) != traits
+
+
+def _gang_of(view: PodView, resource: Resource) -> Gang | None:
+    """Return the gang of a pod, or the one that a template's pods will be in by the labels of their controller."""
+    own = membership.read(view)
+    if own is not None or not view.is_template:
+        return own
+    dialect = next((dialect for prefix, dialect in _LABELLED_AS.items() if view.prefix.startswith(prefix)), None)
+    name = resource.metadata.name or ""
+    return None if dialect is None else Gang(dialect=dialect, name=name, is_declared=False)
+
+
+_LABELLED_AS: Mapping[str, str] = {
+    "spec.replicatedJobs[": "jobset",
+    "spec.leaderWorkerTemplate.": "leader-worker-set",
+}
+"""By where a JobSet and a LeaderWorkerSet have their templates: rules don't see the kinds of other projects."""
+
+
+def _differences(view: PodView, traits: Traits, rest: Traits, gang_name: str) -> Iterator[Violation]:
+    for name in divergence.differences(traits, rest):
+        yield divergence.violation(view, name, traits, rest, gang_name)

@@ -1,0 +1,62 @@
+"""A pod is in one gang, under a name that can be one.
+
+Checked: all names that a pod or a template gives its gang, in whatever dialect, are the same, and those in annotations are
+names. Warned of: keys that schedulers have given up. No second gang is that of a JobSet, LeaderWorkerSet or Job whose pods
+declare one, nor a name that a controller wrote: Kueue's for a workload that it suspends, Volcano's or the native one of a
+pod that has a controller.
+
+Why: each scheduler would hold the pod back, and take it, with other companions.
+
+Source: documents 000, 003 and 004, each with its own keys; `gang_dialects` names those of all other projects. Koordinator reads
+`pod-group.scheduling.sigs.k8s.io` (000) to this day: that one is not old.
+"""
+
+from collections.abc import Iterator
+
+from reprieve_policy.facts import Facts
+from reprieve_policy.gangs import membership
+from reprieve_policy.gangs.dialects import Dialect
+from reprieve_policy.gangs.membership import Said
+from reprieve_policy.kube.objects import PodView, Resource, controller_of, pod_views
+from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation
+
+_DETAIL = "must be a name of at most 253 letters, digits, '-', '_' and '.'"
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+    """Check what the pod or the template says of its gang."""
+    views = [view for view in pod_views(resource) if membership.says_anything(view)]
+    if not views:
+        return SILENT
+    is_controlled = resource.kind == "Pod" and controller_of(resource.metadata) is not None
+    violations = [found for view in views for found in _check_view(view, is_controlled=is_controlled)]
+    warnings = [text for view in views for text in _warn(view)]
+    return Verdict(violations=tuple(violations), warnings=tuple(warnings))
+
+
+def _check_view(view: PodView, *, is_controlled: bool) -> Iterator[Violation]:
+    for dialect in membership.dialects_in(view):
+        name = dialect.name.read(view)
+        if name and not membership.is_name(name):
+            yield Violation(dialect.name.path(view.prefix), Kind.INVALID, name, _DETAIL)
+    chosen = [said for said in membership.names(view) if _is_chosen(said.dialect, view, is_controlled=is_controlled)]
+    for said in chosen[1:]:
+        if said.name != chosen[0].name:
+            yield _another(said, chosen[0])
+
+
+def _is_chosen(dialect: Dialect, view: PodView, *, is_controlled: bool) -> bool:
+    if not dialect.is_declared or (dialect.may_be_generated and is_controlled):
+        return False
+    return not membership.is_generated(dialect, view)
+
+
+def _another(said: Said, first: Said) -> Violation:
+    detail = f'must be "{first.name}", as in {first.path}: a pod is in one gang'
+    return Violation(said.path, Kind.INVALID, said.name, detail)
+
+
+def _warn(view: PodView) -> Iterator[str]:
+    for said in membership.names(view):
+        if said.dialect.instead:
+            yield f"label {said.dialect.name.key} is old: use {said.dialect.instead}"

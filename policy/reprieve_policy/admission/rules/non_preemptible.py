@@ -1,0 +1,35 @@
+"""`preemptible: "false"` without a quota that bounds it is a right.
+
+Checked when a pod or a template newly says the label: its ElasticQuota has a `min`, or whoever writes it has the verb
+`claim` on `nonpreemptiblepods.reprieve.dev`, cluster-wide. Offline, where nobody can be asked, it is warned of.
+
+Why: a quota's `min` bounds how much a team may keep from everybody else. Without one, a label that anybody may write would
+make any number of pods untouchable.
+
+Source: document 000, "Quota Assignment": the limit of non-preemptible pods is the quota's `min`; "no right is gained by
+annotation".
+
+Setting: none is needed where `disableDefaultPreemptiable` is `"true"`: then every pod is non-preemptible that says nothing.
+"""
+
+from reprieve_policy.admission import permissions
+from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
+from reprieve_policy.facts import Facts
+from reprieve_policy.keys import PREEMPTIBLE
+from reprieve_policy.kube.objects import Resource
+from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, label_path
+
+_NEEDS = (
+    f'needs an ElasticQuota with a min, or verb "{CLAIM_NON_PREEMPTIBLE.verb}" on '
+    f"{CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev, cluster-wide"
+)
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
+    """Check that whoever claims it may."""
+    if not facts.is_offline and CLAIM_NON_PREEMPTIBLE not in facts.lacking:
+        return SILENT
+    paths = [label_path(view.prefix, PREEMPTIBLE) for view in permissions.non_preemptible_claims(resource, old, facts)]
+    if facts.is_offline:
+        return Verdict(warnings=tuple(f"{path}: needs a quota or a right" for path in paths)) if paths else SILENT
+    return Verdict(violations=tuple(Violation(path, Kind.FORBIDDEN, None, _NEEDS) for path in paths))

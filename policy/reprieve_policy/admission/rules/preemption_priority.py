@@ -1,0 +1,99 @@
+"""`priority <= preemptionPriority`: what a workload is scheduled with is never above what it is defended with.
+
+Checked: the PriorityClass that the annotation `reprieve.dev/preemption-priority-class` names, on a pod, a template, a native
+Workload or a native PodGroup, is not below the priority there (of a Workload: of each of its group templates), and not above
+what may be: what the own PriorityClass is defended with, and the lift that an admin allows beyond that. A priority is that of
+the PriorityClass that is named, else of the global default, else 0. A PriorityClass that does not exist is refused on a pod
+or PodGroup, which needs it now, and warned of in what makes them. The annotation does not change after creation.
+
+Why: of two workloads that are defended with less than they are scheduled with, each preempts the other, for ever. One that is
+scheduled low and defended high is in nobody's way and cannot be preempted: that is a right, which an admin gives.
+
+Source: document 003, "Workload priorities", and "Risks and Mitigations" (blocking preemptions) for both bounds. No 1.37 type
+has the field that it lists as an extension; here it is an annotation.
+
+Setting: `maxPreemptionPriorityLift` bounds the lift, `liftablePriorityClasses` says whose workloads may be lifted; what a
+PriorityClass's own annotation gives is in neither.
+"""
+
+from collections.abc import Iterator
+
+from reprieve_policy import facts as known
+from reprieve_policy.admission import preemption_priority
+from reprieve_policy.admission.preemption_priority import Claim
+from reprieve_policy.facts import Facts
+from reprieve_policy.keys import PREEMPTION_PRIORITY_CLASS
+from reprieve_policy.kube.objects import GroupTemplate, Resource, Spec
+from reprieve_policy.verdict import SILENT, Kind, Verdict, Violation, annotation_path
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
+    """Check the annotation against every priority that it is for."""
+    if (
+        resource.kind == "Pod"
+        and preemption_priority.named_by(resource) is None
+        and (old is None or preemption_priority.named_by(old) is None)
+    ):
+        return SILENT  # Nearly every pod; its own PriorityClass the API server has checked.
+    found = [said for claim in preemption_priority.claims(resource) for said in _check_claim(claim, facts)]
+    if (
+        old is not None
+        and resource.kind in _FIXED
+        and preemption_priority.named_by(resource) != preemption_priority.named_by(old)
+    ):
+        path = annotation_path("", PREEMPTION_PRIORITY_CLASS)
+        found.insert(0, Violation(path, Kind.FORBIDDEN, None, "may not be changed after creation"))
+    if not found:
+        return SILENT
+    # The group templates of one Workload share a priority (1.37 refuses others), and so what is wrong with it.
+    unique = dict.fromkeys(found)
+    violations = tuple(said for said in unique if isinstance(said, Violation))
+    return Verdict(violations=violations, warnings=tuple(said for said in unique if isinstance(said, str)))
+
+
+_FIXED = frozenset({"Pod", "PodGroup", "Workload"})
+
+
+def _check_claim(claim: Claim, facts: Facts) -> Iterator[Violation | str]:
+    own_class = known.priority_class_named(claim.spec.priorityClassName, facts)
+    priority = _priority(claim.spec, own_class)
+    if priority is None:
+        yield f"{claim.spec_path}.priorityClassName: no such PriorityClass yet{claim.unmet}"
+    if claim.defence is None:
+        return
+    named = facts.priority_classes.get(claim.defence)
+    if named is None and claim.is_needed_now:
+        yield Violation(claim.path, Kind.NOT_FOUND, claim.defence, "")
+    elif named is None:
+        yield f"{claim.path}: no such PriorityClass yet"
+    elif priority is not None:
+        yield from _check_bounds(claim, priority, own_class, named, facts)
+
+
+def _check_bounds(
+    claim: Claim, priority: int, own_class: Resource | None, named: Resource, facts: Facts
+) -> Iterator[Violation]:
+    worth, given = named.value or 0, max(priority, known.preemption_priority(priority, own_class, facts))
+    may_lift = _may_lift(own_class, facts)
+    highest = given + (facts.settings.max_preemption_priority_lift if may_lift else 0)
+    if worth < priority:
+        detail = f"its value {worth} is below the priority {priority}: must be {priority} or higher"
+        yield Violation(claim.path, Kind.INVALID, claim.defence, detail)
+    elif worth > highest:
+        where = "here" if may_lift else "for its PriorityClass"
+        detail = f"its value {worth} is above {highest}, the highest allowed {where}"
+        yield Violation(claim.path, Kind.FORBIDDEN, None, detail)
+
+
+def _may_lift(own_class: Resource | None, facts: Facts) -> bool:
+    liftable = facts.settings.liftable_priority_classes
+    return liftable is None or (own_class is not None and own_class.metadata.name in liftable)
+
+
+def _priority(spec: Spec | GroupTemplate, own_class: Resource | None) -> int | None:
+    """Return the resolved priority; a template has what its PriorityClass will give it, `None` where that is unknown."""
+    if spec.priority is not None:
+        return spec.priority
+    if own_class is not None:
+        return own_class.value or 0
+    return None if spec.priorityClassName else 0

@@ -1,0 +1,66 @@
+"""A Job that is preempted is neither failed nor finished.
+
+Warned of, in a Job or a CronJob whose pods have a hint: a `podFailurePolicy` that does not ignore pods with the condition
+`DisruptionTarget`, or fails the Job before it comes to that; a shell command that traps SIGTERM and exits with 0.
+
+Why: a preempted pod counts towards `backoffLimit` unless it is ignored, so that a Job that is preempted often enough fails. And a pod
+that ends with 0 has finished its Job, also one that is being deleted: what it had left to do is never done. A pod that has
+saved waits for its deletion, and exits non-zero on SIGTERM.
+
+Source: Kubernetes' "Handling retriable and non-retriable pod failures with Pod failure policy"; document 001, "Preemption
+Sequence": suspended allocations re-enter the queue.
+
+Setting: none.
+"""
+
+import re
+from collections.abc import Iterator
+
+from reprieve_policy import keys
+from reprieve_policy.checkpointing import checkpoint_plan
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import PodView, Resource, Spec, pod_views
+from reprieve_policy.kube.parts import FailureRule
+from reprieve_policy.verdict import SILENT, Verdict
+
+_DISRUPTED = "DisruptionTarget"
+_BY_SIGTERM = 143
+"""The exit code of a program that SIGTERM has ended, as shells and container runtimes count."""
+_EXITS_WITH_0 = re.compile(r"""trap\s+(["'])[^"']{0,1000}\bexit\s+0\s*;?\s*\1\s[^\n;&|]{0,100}\b(SIG)?TERM\b""")
+
+
+def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
+    """Look for what makes a preempted pod a failed or a finished one."""
+    warnings = tuple(warning for view in pod_views(resource) for warning in _check(resource, view, facts))
+    return Verdict(warnings=warnings) if warnings else SILENT
+
+
+def _check(resource: Resource, view: PodView, facts: Facts) -> Iterator[str]:
+    if keys.CHECKPOINT_HINT not in view.annotations:
+        return
+    if not checkpoint_plan.read_leniently(view.annotations, facts.settings).waits:
+        return
+    if not _is_forgiven(_job_of(resource)):
+        path = view.prefix.removesuffix("template.") + "podFailurePolicy"
+        yield f"{path}: preemptions are failures: ignore DisruptionTarget; on SIGTERM exit non-zero"
+    for index, container in enumerate(view.spec.containers or ()):
+        if any(_EXITS_WITH_0.search(word) for word in (*(container.command or ()), *(container.args or ()))):
+            yield f"{view.prefix}spec.containers[{index}]: exits with 0 on SIGTERM: to its Job it has finished"
+
+
+def _job_of(resource: Resource) -> Spec:
+    """Return the spec of the Job, or of those that a CronJob makes."""
+    spec = resource.spec or Spec()
+    return spec if spec.jobTemplate is None else spec.jobTemplate.spec or Spec()
+
+
+def _is_forgiven(job: Spec) -> bool:
+    """True where the first rule about a preempted pod ignores it."""
+    rules = (job.podFailurePolicy.rules if job.podFailurePolicy else None) or ()
+    return next((rule.action == "Ignore" for rule in rules if _concerns_preempted(rule)), False)
+
+
+def _concerns_preempted(rule: FailureRule) -> bool:
+    if rule.onExitCodes is not None:
+        return (_BY_SIGTERM in (rule.onExitCodes.values or ())) == (rule.onExitCodes.operator == "In")
+    return any(found.type == _DISRUPTED and found.status != "False" for found in rule.onPodConditions or ())

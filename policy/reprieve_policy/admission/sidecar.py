@@ -1,0 +1,80 @@
+"""What a pod is given that asks for the agent: a native sidecar, a volume in memory, and its mounts.
+
+The sidecar passes Pod Security's `restricted`, and has no API credentials: it gets an empty folder where Kubernetes would mount
+a token. Its limits are its requests, so that no pod loses its quality of service; where the pod bounds itself as a whole, it
+says nothing, so that the sum still fits.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from reprieve_policy.checkpointing import agent
+from reprieve_policy.checkpointing.agent import NAME, PORT, Place
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import Resource, Spec, pod_views
+from reprieve_policy.verdict import Entry
+
+_NO_TOKEN = f"{NAME}-no-token"
+_TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a folder
+"""The ServiceAccount plugin mounts nothing where something is mounted; it looks again after webhooks have changed the pod."""
+_SIZE = "1Mi"
+"""Of the volume: a request and an answer of 16 KiB each, twice while they are replaced."""
+_RESOURCES = {"cpu": "50m", "memory": "32Mi"}
+
+_SECURITY_CONTEXT = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+_INIT_CONTAINERS, _VOLUMES = "/spec/initContainers", "/spec/volumes"
+
+
+def decide_sidecar(pod: Resource, facts: Facts) -> tuple[Entry, ...]:
+    """Return what is added to a new pod: nothing where it has the agent, wants none, or could not have one.
+
+    A pod that could not is refused, or its author warned, by the rule; where it is created nevertheless, it is asked by
+    annotation.
+    """
+    view = next(pod_views(pod))
+    if agent.is_in(view.spec.initContainers) or not agent.is_wanted(view):
+        return ()
+    place = agent.find_place(view)
+    return tuple(_entries(view.spec, place, facts.settings.agent_image)) if isinstance(place, Place) else ()
+
+
+def _entries(spec: Spec, place: Place, image: str) -> Iterator[Entry]:
+    has_volumes = spec.volumes is not None
+    if place.volume is None:
+        memory = {"name": NAME, "emptyDir": {"medium": "Memory", "sizeLimit": _SIZE}}
+        yield Entry(_VOLUMES, memory, has_volumes)
+    yield Entry(_VOLUMES, {"name": _NO_TOKEN, "emptyDir": {"medium": "Memory", "sizeLimit": _SIZE}}, has_volumes)
+    containers = spec.containers or ()
+    for index in place.mount_in:
+        mounts = f"/spec/containers/{index}/volumeMounts"
+        yield Entry(mounts, _mount(place), containers[index].volumeMounts is not None)
+    yield Entry(_INIT_CONTAINERS, _container(spec, place, image), spec.initContainers is not None)
+
+
+def _container(spec: Spec, place: Place, image: str) -> Mapping[str, object]:
+    said = ["--request", place.request, *(["--signal", place.signal] if place.signal else [])]
+    as_user = {} if place.user is None else {"runAsUser": place.user}
+    container: dict[str, Any] = {
+        "name": NAME,
+        "image": image,
+        "command": [NAME, *said],
+        "restartPolicy": "Always",
+        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        "ports": [{"name": NAME, "containerPort": PORT}],
+        "securityContext": {**_SECURITY_CONTEXT, **as_user},
+        "volumeMounts": [_mount(place), {"name": _NO_TOKEN, "mountPath": _TOKEN_FOLDER, "readOnly": True}],
+    }
+    if spec.resources is None:
+        container["resources"] = {"requests": _RESOURCES, "limits": _RESOURCES}
+    return container
+
+
+def _mount(place: Place) -> Mapping[str, str]:
+    return {"name": place.volume or NAME, "mountPath": place.folder}

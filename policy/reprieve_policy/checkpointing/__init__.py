@@ -1,0 +1,1 @@
+"""How a workload is asked to checkpoint: its plan, the contract of messages, the agent."""

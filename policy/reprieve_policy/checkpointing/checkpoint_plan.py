@@ -1,0 +1,228 @@
+"""How a workload wants to be told and how long it needs: the checkpoint annotations as a plan.
+
+`checkpoint` absent means `auto` where a hint is declared, else `none`, so that ordinary pods never wait.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from reprieve_policy import keys
+from reprieve_policy.config.annotation_values import Duration, Matches, OneOf, Value
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.verdict import Kind, Violation, annotation_path
+
+
+class Strategy(StrEnum):
+    """Who makes the checkpoint: `manual` is hinted too, only its cost differs (document 001)."""
+
+    AUTO = "auto"
+    MANUAL = "manual"
+    NONE = "none"
+
+
+class Requeue(StrEnum):
+    """Whether a replacement inherits count and checkpoint."""
+
+    AUTO = "auto"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpHint:
+    """POST to the pod's own IP. There is no host on purpose: nobody can point Reprieve elsewhere."""
+
+    port: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcHint:
+    """A gRPC call to the pod's own IP."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalHint:
+    """A signal to the first process of a container: one without a handler is ended by it, or ignores it as PID 1."""
+
+    signal: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileHint:
+    """The request is written to a file in a volume of the pod."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationHint:
+    """The request is written to an annotation, which the workload reads through the downward API."""
+
+
+Hint = HttpHint | GrpcHint | SignalHint | FileHint | AnnotationHint
+
+DELIVERED = frozenset({HttpHint, GrpcHint, SignalHint, AnnotationHint})
+"""What the operator carries itself. For another it takes the agent; without one, the annotation asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What will be done with this pod when it must go."""
+
+    strategy: Strategy
+    hint: Hint
+    timeout_seconds: int
+    max_deferral_seconds: int
+    estimated_seconds: int | None = None
+    requeue: Requeue = Requeue.AUTO
+    tells_by_env: bool = False
+    """True where a replacement's containers are told as environment variables what its annotations say."""
+
+    @property
+    def waits(self) -> bool:
+        """True where the pod is hinted and given time."""
+        return self.strategy is not Strategy.NONE
+
+
+_PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+_PATH = '/[!"$-~]*'
+"""Printable ASCII, and no fragment."""
+_MAX_HINT = 512
+
+_SIGNAL = "HUP|INT|QUIT|USR1|USR2"
+"""Those that a program may give a meaning of its own; TERM and KILL are how the pod ends."""
+_CONTAINER = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_STEP = r"[A-Za-z0-9_-][A-Za-z0-9._-]*|\.[A-Za-z0-9_-][A-Za-z0-9._-]*|\.\.[A-Za-z0-9._-]+"
+"""Of a file's path: neither `.` nor `..`."""
+
+HINT = Matches(
+    f"annotation:|http://:(?P<port>{_PORT})(?P<path>{_PATH})|grpc://:(?P<grpc>{_PORT})"
+    rf"|signal://(?P<signal>{_SIGNAL})\?container=(?P<container>{_CONTAINER})|file://(?P<file>(?:/(?:{_STEP}))+)",
+    'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", "file:///PATH", "annotation:"',
+    Kind.UNSUPPORTED,
+    _MAX_HINT,
+)
+
+KEYS = (
+    keys.CHECKPOINT,
+    keys.CHECKPOINT_HINT,
+    keys.CHECKPOINT_TIMEOUT,
+    keys.MAX_DEFERRAL,
+    keys.ESTIMATED_CHECKPOINT_TIME,
+    keys.REQUEUE,
+    keys.REQUEUE_ENV,
+)
+_TRUE = "true"
+_LIMIT = ", the limit set for this cluster"
+
+
+class _Limits(NamedTuple):
+    """What of the settings a plan depends on: all of them would take ten times as long to look up what was read before."""
+
+    timeout_seconds: int
+    ceiling_seconds: int
+    max_deferral_seconds: int
+
+
+def values(settings: PolicySettings) -> Mapping[str, Value[Any]]:
+    """Return what each annotation may say. No right is gained by one: the admin's ceilings bound what it asks for."""
+    return _values(_limits(settings))
+
+
+def _limits(settings: PolicySettings) -> _Limits:
+    return _Limits(settings.checkpoint_timeout_seconds, settings.ceiling_seconds, settings.max_deferral_seconds)
+
+
+@lru_cache(maxsize=16)
+def _values(limits: _Limits) -> Mapping[str, Value[Any]]:
+    rows = (
+        OneOf(tuple(Strategy)),
+        HINT,
+        Duration(limits.ceiling_seconds, _LIMIT),
+        Duration(limits.max_deferral_seconds, _LIMIT),
+        Duration(),
+        OneOf(tuple(Requeue)),
+        OneOf((_TRUE, "false")),
+    )
+    return dict(zip(KEYS, rows, strict=True))
+
+
+def parse(annotations: Mapping[str, str], settings: PolicySettings, prefix: str = "") -> Plan | tuple[Violation, ...]:
+    """Read the plan of a pod or template; all violations at once."""
+    texts = tuple(map(annotations.get, KEYS))
+    # The pods of one template say the same, so reading is remembered; never what is too long to be right.
+    is_short = max(map(len, filter(None, texts)), default=0) <= _MAX_HINT
+    read = _read if is_short else _read.__wrapped__
+    return read(texts, _limits(settings), prefix)
+
+
+def read_leniently(annotations: Mapping[str, str], settings: PolicySettings) -> Plan:
+    """Read the plan of a pod that no webhook has checked: what is unreadable counts as unsaid."""
+    plan = parse(annotations, settings)
+    if isinstance(plan, Plan):
+        return plan
+    bad = {violation.path for violation in plan}
+    good = {key: text for key, text in annotations.items() if annotation_path("", key) not in bad}
+    return read_leniently(good, settings)
+
+
+def parse_hint(text: str, path: str) -> Hint | Violation:
+    """Return the carrier that `text` names."""
+    read = _read_hint if len(text) <= _MAX_HINT else _read_hint.__wrapped__
+    return read(text, path)
+
+
+@lru_cache(maxsize=256)
+def _read_hint(text: str, path: str) -> Hint | Violation:
+    match = HINT.parse(text, path)
+    return match if isinstance(match, Violation) else _hint(match)
+
+
+@lru_cache(maxsize=256)
+def _read(texts: Sequence[str | None], limits: _Limits, prefix: str) -> Plan | tuple[Violation, ...]:
+    """Read the plan from the texts of `KEYS`, in order."""
+    accepted = _values(limits)
+    said = {key: text for key, text in zip(KEYS, texts, strict=True) if text is not None}
+    read = {key: accepted[key].parse(text, annotation_path(prefix, key)) for key, text in said.items()}
+    return tuple(value for value in read.values() if isinstance(value, Violation)) or _build(read, limits)
+
+
+def _build(read: Mapping[str, object], limits: _Limits) -> Plan:
+    hint = read.get(keys.CHECKPOINT_HINT)
+    unsaid = Strategy.NONE if hint is None else Strategy.AUTO
+    strategy, requeue = read.get(keys.CHECKPOINT, unsaid), read.get(keys.REQUEUE, Requeue.AUTO)
+    timeout = read.get(keys.CHECKPOINT_TIMEOUT, min(limits.timeout_seconds, limits.ceiling_seconds))
+    deferral = read.get(keys.MAX_DEFERRAL, limits.max_deferral_seconds)
+    estimated = read.get(keys.ESTIMATED_CHECKPOINT_TIME)
+    return Plan(
+        strategy=Strategy(str(strategy)),
+        hint=_hint(hint) if isinstance(hint, re.Match) else AnnotationHint(),
+        timeout_seconds=_seconds(timeout),
+        max_deferral_seconds=min(_seconds(deferral), limits.max_deferral_seconds),
+        estimated_seconds=None if estimated is None else _seconds(estimated),
+        requeue=Requeue(str(requeue)),
+        tells_by_env=read.get(keys.REQUEUE_ENV) == _TRUE,
+    )
+
+
+def _hint(match: re.Match[str]) -> Hint:
+    said = match.groupdict()
+    if said["port"] is not None:
+        return HttpHint(int(said["port"]), said["path"])
+    if said["grpc"] is not None:
+        return GrpcHint(int(said["grpc"]))
+    if said["signal"] is not None:
+        return SignalHint(said["signal"], said["container"])
+    return AnnotationHint() if said["file"] is None else FileHint(said["file"])
+
+
+def _seconds(value: object) -> int:
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,158 @@
+"""The contract "checkpoint now", version 1: what Reprieve asks of a workload, and what a workload may answer.
+
+One pair of JSON documents for every carrier (HTTP body, annotation; for gRPC, `proto/` says the same field by field). Asking is
+`POST`; asking again how far it is, is `GET` on the same path, which must have no effect. Success is never inferred: only
+`saved` says that it is saved.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from reprieve_policy.kube import text as texts
+from reprieve_policy.kube import timestamp
+from reprieve_policy.verdict import Kind, Violation, unsupported
+
+VERSION = 1
+MAX_ANSWER = 16 * 1024
+"""Characters of an answer that are read."""
+_MAX_STEP = 2**53
+
+
+class AnswerState(StrEnum):
+    """What a workload may say, and what somebody may say in its place.
+
+    `idle`: it knows of no such request. `delivered`: who carries requests (the agent) has handed it over; the workload itself has
+    not answered, so nothing follows from it.
+    """
+
+    IDLE = "idle"
+    DELIVERED = "delivered"
+    ACCEPTED = "accepted"
+    SAVING = "saving"
+    SAVED = "saved"
+    DEFER = "defer"
+    CANNOT = "cannot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Save what you have, then wait for SIGTERM; you are deleted at the deadline at the latest."""
+
+    eviction_id: str
+    attempt: int
+    deadline: datetime
+    reason: str
+    preemption_class: int
+    may_extend: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How far the workload is. `step` and `path` belong to `saved`, `defer_seconds` to `defer`.
+
+    A path that cannot be kept as it is (printable, at most 512 bytes) is left out, never cut: a replacement that is told
+    nothing looks for its checkpoint itself, one that is told half a path fails.
+    """
+
+    state: AnswerState
+    eviction_id: str | None = None
+    step: int | None = None
+    path: str | None = None
+    progress: float | None = None
+    defer_seconds: int | None = None
+    message: str = ""
+
+    def is_about(self, eviction_id: str) -> bool:
+        """True where the answer belongs to this eviction; one that names none may (a plain HTTP handler).
+
+        Whether it does depends on what its author was told last, which whoever called it must know.
+        """
+        return self.eviction_id in (None, eviction_id)
+
+
+BARE_ACCEPTANCE = Answer(state=AnswerState.ACCEPTED)
+"""A 2xx answer without a document: the workload is alive and has heard, no more."""
+
+
+def render_request(request: Request) -> str:
+    """Return the request as compact JSON."""
+    document = {
+        "version": VERSION,
+        "id": request.eviction_id,
+        "attempt": request.attempt,
+        "deadline": timestamp.render(request.deadline),
+        "reason": request.reason,
+        "preemptionClass": request.preemption_class,
+        "mayExtend": request.may_extend,
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def render_cancelled(eviction_id: str) -> str:
+    """Return what stands in the request's place once the mark is taken back."""
+    return json.dumps({"version": VERSION, "id": eviction_id, "cancelled": True}, separators=(",", ":"))
+
+
+def parse_answer(text: str | bytes, path: str) -> Answer | Violation:
+    """Read an answer; `path` says where it came from."""
+    shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
+    if len(text) > MAX_ANSWER:
+        return Violation(path, Kind.INVALID, shown, f"must be at most {MAX_ANSWER} characters")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return Violation(path, Kind.INVALID, shown, "must be JSON")
+    if not isinstance(document, dict):
+        return Violation(path, Kind.INVALID, shown, "must be a JSON object")
+    return read_answer(document, path)
+
+
+def read_answer(document: Mapping[str, object], path: str) -> Answer | Violation:
+    """Check an answer that a carrier has decoded; its fields are those of the JSON document."""
+    state = document.get("state")
+    if not isinstance(state, str) or state not in tuple(AnswerState):
+        return unsupported(f"{path}.state", texts.show(state), AnswerState)
+    step, progress, seconds = document.get("step"), document.get("progress"), document.get("deferSeconds")
+    checks = (
+        ("id", document.get("id"), _is_text(document.get("id")), "must be a string"),
+        ("step", step, step is None or _is_count(step), "must be a whole number, 0 or more"),
+        ("path", document.get("path"), _is_text(document.get("path")), "must be a string"),
+        ("progress", progress, progress is None or _is_share(progress), "must be between 0 and 1"),
+        ("deferSeconds", seconds, seconds is None or _is_count(seconds), "must be a whole number, 0 or more"),
+        ("message", document.get("message"), _is_text(document.get("message")), "must be a string"),
+    )
+    for field, value, is_good, detail in checks:
+        if not is_good:
+            return Violation(f"{path}.{field}", Kind.INVALID, texts.show(value), detail)
+    return Answer(
+        state=AnswerState(state),
+        eviction_id=_clipped(document.get("id")),
+        step=step if isinstance(step, int) else None,
+        path=_unchanged(document.get("path")),
+        progress=float(progress) if isinstance(progress, int | float) else None,
+        defer_seconds=seconds if isinstance(seconds, int) else None,
+        message=_clipped(document.get("message")) or "",
+    )
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_STEP
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _clipped(value: object) -> str | None:
+    return texts.clip(value) if isinstance(value, str) else None
+
+
+def _unchanged(value: object) -> str | None:
+    return value if isinstance(value, str) and texts.is_clean(value) else None

@@ -1,0 +1,1 @@
+"""What an administrator sets: the policy's settings, Namespaces, classes, tolerations, walltimes."""

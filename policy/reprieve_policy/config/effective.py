@@ -1,0 +1,44 @@
+"""Which policy holds while its ConfigMap comes, changes, breaks and goes: one answer for both programs.
+
+A ConfigMap that cannot be read changes nothing: what was in force stays in force. Without a ConfigMap the defaults hold,
+also after a broken one: what an admin has taken away does not come back from a program's memory.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reprieve_policy.verdict import Violation
+
+from . import settings as policy
+from .settings import PolicySettings
+
+_MAX_REASONS = 5
+"""Said of one ConfigMap: it may have a hundred thousand keys, and each unknown one is a violation."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The policy that holds, and what is wrong with the ConfigMap where that is another one."""
+
+    settings: PolicySettings = field(default_factory=PolicySettings)
+    violations: tuple[Violation, ...] = ()
+
+    @property
+    def is_as_written(self) -> bool:
+        """True where what holds is what the ConfigMap says, or there is none."""
+        return not self.violations
+
+    @property
+    def complaint(self) -> str:
+        """What is wrong, as one line of bounded length: paths and what would be accepted, no values."""
+        shown = [f"{violation.path[:100]}: {violation.detail}" for violation in self.violations[:_MAX_REASONS]]
+        more = len(self.violations) - len(shown)
+        return "; ".join([*shown, f"and {more} more"] if more else shown)
+
+
+def decide_in_force(before: InForce, data: Mapping[str, str] | None) -> InForce:
+    """Return what holds now that the ConfigMap has this `data`; `None` where there is no ConfigMap."""
+    if data is None:
+        return InForce()
+    parsed = policy.parse(data)
+    return InForce(parsed) if isinstance(parsed, PolicySettings) else InForce(before.settings, parsed)

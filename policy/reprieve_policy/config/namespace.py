@@ -1,0 +1,100 @@
+"""What an admin says of a Namespace: its workload type, its classes, and how strictly rules hold there.
+
+A Namespace is the specification's vCluster (document 001, "Per-vCluster Preemption Policy").
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from reprieve_policy.keys import ALLOWED_PREEMPTION_CLASSES, DEFAULT_PREEMPTION_CLASS, ENFORCEMENT, WORKLOAD_TYPE
+from reprieve_policy.verdict import Kind, Violation, annotation_path, label_path
+
+from . import preemption_class
+from .annotation_values import OneOf
+from .preemption_class import UNLISTED, ClassSet
+
+SENSITIVE = "sensitive"
+
+WORKLOAD_TYPE_CLASS: Mapping[str, int] = {
+    "hpc-batch": 4,
+    "ml-training": 5,
+    "service": 6,
+    SENSITIVE: 10,
+    "interactive": 3,
+}
+"""The class of a workload whose Namespace says only its type. 001 orders them by what a preemption costs: interactive
+is "short-lived, low cost", a service is the last to go; only `sensitive` has a number there. All but it stay within
+what a Namespace may claim without `allowed-preemption-classes`."""
+
+EXEMPT = ("kube-system", "reprieve-system")
+"""Namespaces in which nothing is judged, as `manifests/base` has them."""
+
+ENFORCE, WARN, OFF = "enforce", "warn", "off"
+ENFORCEMENTS = OneOf((ENFORCE, WARN, OFF))
+WORKLOAD_TYPES = OneOf(tuple(WORKLOAD_TYPE_CLASS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespacePolicy:
+    """A Namespace's policy; the defaults are those of a Namespace that says nothing."""
+
+    workload_type: str | None = None
+    allowed_classes: ClassSet = UNLISTED
+    default_class: int | None = None
+    enforcement: str = ENFORCE
+
+    @property
+    def is_sensitive(self) -> bool:
+        """True where every workload is class 10, without exception."""
+        return self.workload_type == SENSITIVE
+
+
+def parse(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamespacePolicy | tuple[Violation, ...]:
+    """Read a Namespace's policy; all violations at once."""
+    fields = {key: _READERS[key](annotations[key], annotation_path("", key)) for key in _READERS if key in annotations}
+    path = label_path("", ENFORCEMENT)
+    labelled = {ENFORCEMENT: ENFORCEMENTS.parse(labels[ENFORCEMENT], path)} if ENFORCEMENT in labels else {}
+    read = (*labelled.values(), *fields.values())
+    violations = tuple(value for value in read if isinstance(value, Violation))
+    # The label is what `namespaceSelector` sees: it wins, so that both ways mean the same.
+    return violations or _consistent(fields | labelled)
+
+
+def read_leniently(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamespacePolicy:
+    """Read a Namespace that may have been written while no webhook watched: what is unreadable counts as unsaid."""
+    policy = parse(labels, annotations)
+    while not isinstance(policy, NamespacePolicy):
+        bad = {violation.path for violation in policy}
+        labels = {key: value for key, value in labels.items() if label_path("", key) not in bad}
+        annotations = {key: value for key, value in annotations.items() if annotation_path("", key) not in bad}
+        policy = parse(labels, annotations)
+    return policy
+
+
+def _consistent(fields: Mapping[str, object]) -> NamespacePolicy | tuple[Violation, ...]:
+    workload_type = fields.get(WORKLOAD_TYPE)
+    default = fields.get(DEFAULT_PREEMPTION_CLASS)
+    allowed = fields.get(ALLOWED_PREEMPTION_CLASSES, UNLISTED)
+    assert isinstance(allowed, ClassSet)
+    assert default is None or isinstance(default, int)
+    path = annotation_path("", DEFAULT_PREEMPTION_CLASS)
+    if workload_type == SENSITIVE:
+        if default not in (None, preemption_class.HIGHEST):
+            return (Violation(path, Kind.INVALID, str(default), "must be 10 where the workload type is sensitive"),)
+        allowed = ClassSet(frozenset({preemption_class.HIGHEST}))
+    elif default is not None and default not in allowed:
+        return (Violation(path, Kind.UNSUPPORTED, str(default), f"classes allowed in this namespace: {allowed}"),)
+    return NamespacePolicy(
+        workload_type=None if workload_type is None else str(workload_type),
+        allowed_classes=allowed,
+        default_class=default,
+        enforcement=str(fields.get(ENFORCEMENT, ENFORCE)),
+    )
+
+
+_READERS: Mapping[str, Callable[[str, str], object]] = {
+    WORKLOAD_TYPE: WORKLOAD_TYPES.parse,
+    ALLOWED_PREEMPTION_CLASSES: preemption_class.parse_set,
+    DEFAULT_PREEMPTION_CLASS: preemption_class.parse,
+    ENFORCEMENT: ENFORCEMENTS.parse,
+}

@@ -1,0 +1,212 @@
+"""The cluster's policy: one frozen dataclass, read from the ConfigMap `reprieve-policy`, a text for each field.
+
+Every field has a default that is safe without a ConfigMap. Koordinator's switches keep its names.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from reprieve_policy.kube import duration, template_kinds
+from reprieve_policy.kube.template_kinds import TemplateKinds
+from reprieve_policy.verdict import Kind, Violation, unsupported
+
+from . import koordinator, preemption_class
+from .annotation_values import Duration, Matches, OneOf, WholeNumber
+
+_DURATION = Duration(7 * 24 * 3600)
+"""A week at most: a longer notice than any spot market or scheduler gives is a slip."""
+
+_DURATION_OR_NONE = Duration(_DURATION.longest, may_be_zero=True)
+
+_WORTH = Duration(366 * 24 * 3600)
+"""A year at most: longer than any job runs."""
+
+_NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
+_NAMES = Matches(f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas")
+
+_IDENTITY = "[A-Za-z0-9][A-Za-z0-9:._@-]{0,251}"
+_IDENTITIES = Matches(
+    f"{_IDENTITY}(?: *, *{_IDENTITY})*",
+    'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
+)
+
+_SCHEDULERS = frozenset({"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"})
+"""The cluster's own, and the second one of `manifests/scheduler`."""
+
+_IMAGE = Matches(
+    "[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
+    'must be the name of an image, like "registry.example.com/reprieve:0.1.0"',
+    longest=512,
+)
+
+WARN, REFUSE = "warn", "refuse"
+DELETE, EVICT = "delete", "evict"
+AUTO, ASYNCHRONOUS, SYNCHRONOUS = "auto", "asynchronous", "synchronous"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySettings:
+    """What an admin may set; see `FIELDS` for the names and readers. Durations in seconds."""
+
+    default_class: int = preemption_class.DEFAULT
+    default_preemptible: bool | None = None
+    """`None`: nobody said, no label is written. Set by `disableDefaultPreemptiable`."""
+    default_can_preempt: bool | None = None
+    """`None`: nobody said. Set by `disableDefaultTriggerPreemption`."""
+    deletes_preempted: bool = False
+    """A scheduler that deletes a pod which nothing protects has it at once, without notice. Set by `podShouldBeDeletedWhenPreempted`."""
+    quota_fit: str = WARN
+    """What is said of a job that does not fit into its ElasticQuota: `warn` or `refuse`."""
+    max_preemption_priority_lift: int = 0
+    liftable_priority_classes: frozenset[str] | None = None
+    """Whose workloads may be defended above their priority; `None`: all, within the bound above."""
+    non_preemptible_on_borrowed_nodes: str = WARN
+    # Not part of the hash: plans are remembered by their settings, and these would cost more than reading one.
+    template_kinds: TemplateKinds = field(default=template_kinds.WELL_KNOWN, hash=False)
+    checkpoint_timeout_seconds: int = 600
+    extension_percent: int = 50
+    max_deferral_seconds: int = 300
+    grace_cap_seconds: int = 30
+    ceiling_seconds: int = 1800
+    """No victim waits longer than this in all, whatever its annotations say."""
+    near_completion_seconds: int = 300
+    """A pod that will be complete within this is let finish; 0: it is not."""
+    end_with: str = DELETE
+    """How a victim is ended: `delete`, or `evict`, which honours PodDisruptionBudgets up to the ceiling."""
+    force_delete_on_lost_nodes: bool = False
+    """A victim whose node is gone for certain is deleted with grace 0; see `lost_node`."""
+    suspend_jobs: bool = False
+    """A Job of which all pods must go is suspended instead, and resumed after the back-off."""
+    suspended_job_backoff_seconds: int = 300
+    eviction_responder: bool = False
+    """New pods that want a checkpoint name Reprieve as a responder to EvictionRequests, where the API server serves them."""
+    recreate_bare_pods: bool = False
+    """Victims that nobody replaces are made anew, in namespaces that gave the operator the right to."""
+    unreachable_min_available: str = WARN
+    """What a gang's minimum gets that its workload will never reach."""
+    agent_image: str = "reprieve:0.1.0"
+    """What the agent is run from, in pods that ask for it."""
+    gang_gate: bool = False
+    """Pods of a gang are not scheduled before enough of them exist."""
+    gang_gate_timeout_seconds: int = 600
+    """No pod is held by the gate longer than this."""
+    class_rule: str = preemption_class.STRICT
+    """Which classes a preemptor may take: `strict` or `banded`, see `preemption_class.may_preempt`."""
+    max_victims: int = 3
+    """Of one decision; a gang that goes as a whole is one."""
+    preemptor_worth_seconds: int | None = None
+    """What each device of a preemptor is worth, as time: victims must cost less; `None`: no bound."""
+    schedulers: frozenset[str] = _SCHEDULERS
+    """Whose deletions of pods are preemptions; see `guarding`."""
+    scheduler_preemption: str = AUTO
+    """Whether a scheduler that is refused waits apart from its scheduling loop, or in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """How one key of the ConfigMap is read, and into which field."""
+
+    attribute: str
+    parse: Callable[[str, str], object]
+
+
+def parse(data: Mapping[str, str], base: PolicySettings | None = None) -> PolicySettings | tuple[Violation, ...]:
+    """Read the ConfigMap's `data`; all violations at once, unknown keys among them. `base` fills what it lacks."""
+    values: dict[str, object] = {}
+    violations: list[Violation] = []
+    for key, text in data.items():
+        found = _parse_field(key, text)
+        if isinstance(found, Violation):
+            violations.append(found)
+        else:
+            values[FIELDS[key].attribute] = found
+    if violations:
+        return tuple(violations)
+    settings = _replace(base or PolicySettings(), values)
+    return tuple(_contradictions(settings, data)) or settings
+
+
+def _replace(base: PolicySettings, values: Mapping[str, object]) -> PolicySettings:
+    fields = {name: getattr(base, name) for name in PolicySettings.__dataclass_fields__}
+    return PolicySettings(**{**fields, **values})
+
+
+def _parse_field(key: str, text: str) -> object:
+    path = f"data[{key}]"
+    if key not in FIELDS:
+        return unsupported(path, key, FIELDS, "keys")
+    return FIELDS[key].parse(text.strip(), path)
+
+
+def _contradictions(settings: PolicySettings, data: Mapping[str, str]) -> Iterator[Violation]:
+    """What is said and could never come true. What is not said adapts: a default timeout ends at a lower ceiling."""
+    for key in ("checkpointTimeout", "maxDeferral", "nearCompletion"):
+        if key in data and getattr(settings, FIELDS[key].attribute) > settings.ceiling_seconds:
+            detail = f"must be at most {duration.render(settings.ceiling_seconds)}, the ceiling"
+            yield Violation(f"data[{key}]", Kind.INVALID, data[key], detail)
+    if settings.liftable_priority_classes is not None and settings.max_preemption_priority_lift == 0:
+        key = "liftablePriorityClasses"
+        detail = "has no effect unless maxPreemptionPriorityLift is above 0"
+        yield Violation(f"data[{key}]", Kind.INVALID, data.get(key, ""), detail)
+
+
+def _parse_default_class(text: str, path: str) -> int | Violation:
+    """Read the cluster's default. Where a Namespace lists no classes, a higher one would silently be another."""
+    found = preemption_class.parse(text, path)
+    if isinstance(found, Violation) or found in preemption_class.UNLISTED:
+        return found
+    detail = f"must be between {preemption_class.LOWEST} and {preemption_class.HIGHEST_UNLISTED}"
+    return Violation(path, Kind.INVALID, text, f"{detail}: higher ones are for Namespaces and PriorityClasses to give")
+
+
+def _names(accepted: Matches) -> Callable[[str, str], frozenset[str] | Violation]:
+    def parse_names(text: str, path: str) -> frozenset[str] | Violation:
+        found = accepted.parse(text, path)
+        return found if isinstance(found, Violation) else frozenset(name.strip() for name in text.split(","))
+
+    return parse_names
+
+
+def _image_name(text: str, path: str) -> str | Violation:
+    found = _IMAGE.parse(text, path)
+    return text if isinstance(found, re.Match) else found
+
+
+def _negated(text: str, path: str) -> object:
+    value = koordinator.parse_boolean(text, path)
+    return value if isinstance(value, Violation) else not value
+
+
+FIELDS: Mapping[str, Field] = {
+    "defaultPreemptionClass": Field("default_class", _parse_default_class),
+    "disableDefaultPreemptiable": Field("default_preemptible", _negated),
+    "disableDefaultTriggerPreemption": Field("default_can_preempt", _negated),
+    "podShouldBeDeletedWhenPreempted": Field("deletes_preempted", koordinator.parse_boolean),
+    "quotaFit": Field("quota_fit", OneOf((WARN, REFUSE)).parse),
+    "maxPreemptionPriorityLift": Field("max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse),
+    "liftablePriorityClasses": Field("liftable_priority_classes", _names(_NAMES)),
+    "nonPreemptibleOnBorrowedNodes": Field("non_preemptible_on_borrowed_nodes", OneOf((WARN, REFUSE)).parse),
+    "templateKinds": Field("template_kinds", template_kinds.parse),
+    "checkpointTimeout": Field("checkpoint_timeout_seconds", _DURATION.parse),
+    "extensionPercent": Field("extension_percent", WholeNumber(0, 100).parse),
+    "maxDeferral": Field("max_deferral_seconds", _DURATION.parse),
+    "gracePeriodCap": Field("grace_cap_seconds", _DURATION.parse),
+    "ceiling": Field("ceiling_seconds", _DURATION.parse),
+    "nearCompletion": Field("near_completion_seconds", _DURATION_OR_NONE.parse),
+    "endWith": Field("end_with", OneOf((DELETE, EVICT)).parse),
+    "forceDeleteOnLostNodes": Field("force_delete_on_lost_nodes", koordinator.parse_boolean),
+    "suspendJobs": Field("suspend_jobs", koordinator.parse_boolean),
+    "suspendedJobBackoff": Field("suspended_job_backoff_seconds", _DURATION.parse),
+    "evictionResponder": Field("eviction_responder", koordinator.parse_boolean),
+    "recreateBarePods": Field("recreate_bare_pods", koordinator.parse_boolean),
+    "unreachableMinAvailable": Field("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
+    "agentImage": Field("agent_image", _image_name),
+    "gangGate": Field("gang_gate", koordinator.parse_boolean),
+    "gangGateTimeout": Field("gang_gate_timeout_seconds", _DURATION.parse),
+    "classRule": Field("class_rule", OneOf((preemption_class.STRICT, preemption_class.BANDED)).parse),
+    "maxVictims": Field("max_victims", WholeNumber(1, 1000).parse),
+    "preemptorWorth": Field("preemptor_worth_seconds", _WORTH.parse),
+    "schedulers": Field("schedulers", _names(_IDENTITIES)),
+    "schedulerPreemption": Field("scheduler_preemption", OneOf((AUTO, ASYNCHRONOUS, SYNCHRONOUS)).parse),
+}

@@ -1,0 +1,1 @@
+"""Pods that are placed and evicted together: membership, dialects, divergence, gates."""

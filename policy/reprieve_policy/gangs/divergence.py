@@ -1,0 +1,84 @@
+"""Where a pod differs from the rest of its gang: traits are effective values, so that saying a default is no difference."""
+
+from collections.abc import Iterator, Mapping
+
+from reprieve_policy import facts as known
+from reprieve_policy import keys
+from reprieve_policy.config import koordinator
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import PodView
+from reprieve_policy.traits import Traits
+from reprieve_policy.verdict import Kind, Violation, annotation_path, label_path
+
+from . import membership
+from .membership import Gang
+
+WORDS: Mapping[str, str] = {
+    "preemptible": "preemptible",
+    "can_preempt": "can-preempt",
+    "preemption_class": "class",
+    "priority": "priority",
+    "preemption_priority": "preemption priority",
+    "min_available": "min-available",
+    "size": "size",
+}
+"""What messages call the traits."""
+
+
+def traits_of(view: PodView, own: Gang, facts: Facts) -> Traits:
+    """Return what the pod, or a template's pods, must have in common with the gang that they are in."""
+    settings, own_class = facts.settings, known.priority_class_of(view, facts)
+    given = 0 if own_class is None or own_class.value is None else own_class.value
+    priority = given if view.spec.priority is None else view.spec.priority
+    return Traits(
+        preemptible=koordinator.is_preemptible(
+            view.labels, disable_default_preemptiable=settings.default_preemptible is False
+        ),
+        can_preempt=koordinator.can_preempt(
+            view.labels,
+            known.preemption_policy(view, facts),
+            disable_default_trigger_preemption=settings.default_can_preempt is False,
+        ),
+        preemption_class=known.effective_class(view, facts),
+        priority=priority,
+        preemption_priority=known.defended_with(view, priority, facts),
+        min_available=own.min_available,
+        size=own.size,
+    )
+
+
+def differences(traits: Traits, rest: Traits) -> Iterator[str]:
+    """Yield the names of the traits in which a pod is not as the rest of its gang."""
+    for name, mine, theirs in zip(Traits._fields, traits, rest, strict=True):
+        # What one is defended with follows its priority: one difference is not two.
+        is_consequence = name == "preemption_priority" and traits.priority != rest.priority
+        if mine != theirs and not is_consequence:
+            yield name
+
+
+def violation(view: PodView, name: str, traits: Traits, rest: Traits, gang_name: str) -> Violation:
+    """Return what to change in a pod that differs in the trait `name`."""
+    mine, theirs = _text(getattr(traits, name)), _text(getattr(rest, name))
+    path, whose = _paths(view)[name], f'as in the rest of gang "{gang_name}"'
+    if theirs is None:
+        return Violation(path, Kind.INVALID, mine, f"must be unset, {whose}")
+    if mine is None:
+        return Violation(path, Kind.REQUIRED, None, f'{WORDS[name]} must be "{theirs}", {whose}')
+    return Violation(path, Kind.INVALID, mine, f'must be "{theirs}", {whose}')
+
+
+def _paths(view: PodView) -> dict[str, str]:
+    name = next((said.path for said in membership.names(view)), "")
+    return {
+        "preemptible": label_path(view.prefix, keys.PREEMPTIBLE),
+        "can_preempt": label_path(view.prefix, keys.CAN_PREEMPT),
+        "preemption_class": label_path(view.prefix, keys.PREEMPTION_CLASS),
+        "priority": f"{view.prefix}spec.priority",
+        "preemption_priority": annotation_path(view.prefix, keys.PREEMPTION_PRIORITY_CLASS),
+        "min_available": next((number.path for number in membership.minimums(view)), name),
+        "size": next((number.path for number in membership.sizes(view)), name),
+    }
+
+
+def _text(value: bool | int | None) -> str | None:  # noqa: FBT001 - a value to show, no switch
+    return None if value is None else str(value).lower()

@@ -1,0 +1,151 @@
+"""ElasticQuotas (document 000): what each promises, allows and has used, and which of them a pod uses.
+
+Used figures are Koordinator's own, from the status and two annotations of each quota: nothing here grows with the pods. They
+are as old as Koordinator's last write. Which quota a pod uses mirrors Koordinator's `getPodAssociateQuotaName`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from reprieve_policy.keys import NON_PREEMPTIBLE_REQUEST, NON_PREEMPTIBLE_USED, QUOTA_NAME, QUOTA_NAMESPACES
+
+from . import quantity
+from .objects import ObjectMeta, Quantities, annotations_of
+
+DEFAULT = "koordinator-default-quota"
+"""Where pods go that name no quota, or one that is not there."""
+
+_MAX_TEXT = 64 * 1024
+"""Characters of an annotation that are read: what is longer was not written by Koordinator."""
+_MAX_ENTRIES = 1000
+"""Kept of one list or set of amounts. Whoever may write a quota must not fill our memory."""
+
+Amounts = Mapping[str, int]
+"""Nanos by resource."""
+Key = tuple[str, str]
+Shape = Mapping[Key, tuple[str, ...]]
+"""Of each quota, whose pods use it unasked: what decides who uses which. It changes less often than amounts do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """One ElasticQuota; what is unreadable in it counts as unsaid."""
+
+    namespace: str
+    name: str
+    least: Amounts
+    """`spec.min`: what its non-preemptible pods may use."""
+    most: Amounts
+    """`spec.max`: what all its pods may use."""
+    used: Amounts
+    non_preemptible_used: Amounts
+    non_preemptible_request: Amounts
+    namespaces: tuple[str, ...]
+    """Whose pods use it without naming it, beside its own namespace's where it is named like that."""
+
+    @property
+    def key(self) -> Key:
+        """Its namespace and name."""
+        return self.namespace, self.name
+
+
+def read_leniently(metadata: ObjectMeta, least: Quantities, most: Quantities, used: Quantities) -> Quota:
+    """Read an ElasticQuota, whoever checked it."""
+    annotations = annotations_of(metadata)
+    return Quota(
+        namespace=metadata.namespace or "",
+        name=metadata.name or "",
+        least=read_amounts(least),
+        most=read_amounts(most),
+        used=read_amounts(used),
+        non_preemptible_used=read_amounts(_read_map(annotations.get(NON_PREEMPTIBLE_USED))),
+        non_preemptible_request=read_amounts(_read_map(annotations.get(NON_PREEMPTIBLE_REQUEST))),
+        namespaces=_read_names(annotations.get(QUOTA_NAMESPACES)),
+    )
+
+
+def read_amounts(written: Mapping[str, object]) -> dict[str, int]:
+    """Return the amounts that can be read."""
+    texts = {name: text for name, text in list(written.items())[:_MAX_ENTRIES] if isinstance(text, (str, int, float))}
+    read = {name: quantity.parse(text, "") for name, text in texts.items()}
+    return {name: amount for name, amount in read.items() if isinstance(amount, int)}
+
+
+class Quotas:
+    """All quotas, found by what pods say. It changes as the cluster does."""
+
+    def __init__(self, quotas: Iterable[Quota] = ()) -> None:
+        self._by_key: dict[Key, Quota] = {}
+        self._by_name: dict[str, dict[Key, Quota]] = {}
+        self._by_user: dict[str, dict[Key, Quota]] = {}
+        for quota in quotas:
+            self.put(quota)
+
+    @property
+    def shape(self) -> Shape:
+        """Return which quotas there are, and for whom."""
+        return {key: quota.namespaces for key, quota in self._by_key.items()}
+
+    def put(self, quota: Quota) -> None:
+        """Add a quota, or what it has become."""
+        self.remove(quota.key)
+        self._by_key[quota.key] = quota
+        self._by_name.setdefault(quota.name, {})[quota.key] = quota
+        for namespace in quota.namespaces:
+            self._by_user.setdefault(namespace, {})[quota.key] = quota
+
+    def remove(self, key: Key) -> None:
+        """Take a quota away, if it is there."""
+        quota = self._by_key.pop(key, None)
+        if quota is not None:
+            _drop(self._by_name, quota.name, key)
+            for namespace in quota.namespaces:
+                _drop(self._by_user, namespace, key)
+
+    def find(self, labels: Mapping[str, str], namespace: str) -> Quota | None:
+        """Return the quota of a pod with these labels in this namespace, `None` where there is none at all."""
+        if not self._by_key:
+            return None
+        name = labels.get(QUOTA_NAME)
+        found = self._named(name, namespace) if name else self._of_namespace(namespace)
+        return found or self._named(DEFAULT, namespace)
+
+    def _named(self, name: str, namespace: str) -> Quota | None:
+        # Koordinator's names are the cluster's; where two quotas share one, the pod's own namespace is meant.
+        same = self._by_name.get(name, {})
+        return same.get((namespace, name)) or _first(same)
+
+    def _of_namespace(self, namespace: str) -> Quota | None:
+        return self._by_key.get((namespace, namespace)) or _first(self._by_user.get(namespace, {}))
+
+
+def _first(quotas: Mapping[Key, Quota]) -> Quota | None:
+    return quotas[min(quotas)] if quotas else None
+
+
+def _drop(index: dict[str, dict[Key, Quota]], name: str, key: Key) -> None:
+    same = index.get(name, {})
+    same.pop(key, None)
+    if not same:
+        index.pop(name, None)
+
+
+def _read_map(text: str | None) -> Mapping[str, object]:
+    document = _read_json(text)
+    return document if isinstance(document, dict) else {}
+
+
+def _read_names(text: str | None) -> tuple[str, ...]:
+    document = _read_json(text)
+    names = document[:_MAX_ENTRIES] if isinstance(document, list) else []
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def _read_json(text: str | None) -> object:
+    if text is None or len(text) > _MAX_TEXT:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,133 @@
+"""A pod that nobody made and nobody replaces: whether Reprieve does, and what the replacement looks like.
+
+The replacement is the victim as its author wrote it, as far as that can be told: without what the API server, admission,
+the scheduler and Reprieve have added since (they add it again), and with the stamps of a replacement. Finalizers are left
+out as well: whoever wants to hold the new pod says so when seeing it.
+
+Maps are the API's own, as JSON has them: of a spec that is written back, no field may be lost.
+"""
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
+
+from . import replacement_annotations
+from .ledger import Entry
+
+MAX_BYTES = 128 * 1024
+"""Of one replacement as JSON: an ordinary pod has some 5 KB."""
+MAX_RECORDS = 2000
+MAX_RECORDS_OF_NAMESPACE = 500
+"""Waiting to be made: one tenant's do not take all the room."""
+
+_MIRROR = "kubernetes.io/config.mirror"
+_MANAGED_BY, _DEBUG = "app.kubernetes.io/managed-by", "kubectl-debug"
+_OWN_LABELS = frozenset({keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION, keys.GANG_GATE_LABEL})
+_OWN_ANNOTATIONS = frozenset(
+    {
+        keys.EVICTION,
+        keys.EVICTION_REQUEST,
+        keys.PREEMPTOR,
+        keys.CHECKPOINT_REQUEST,
+        keys.CHECKPOINT_ANSWER,
+        keys.KOORDINATOR_SOFT_EVICTION,
+        keys.REQUEUED_FROM,
+        *replacement_annotations.ENVIRONMENT,
+    }
+)
+_ADDED = frozenset(
+    {
+        "nodeName",
+        "ephemeralContainers",
+        # Computed from the PriorityClass and the RuntimeClass: where those have changed, what was computed is refused.
+        "priority",
+        "preemptionPolicy",
+        "overhead",
+        # A deprecated copy of serviceAccountName.
+        "serviceAccount",
+    }
+)
+_TOKEN_VOLUME = re.compile("kube-api-access-[a-z0-9]{5}")
+_DEFAULT_TOLERATIONS = tuple(
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for key in ("not-ready", "unreachable")
+)
+
+Document = Mapping[str, Any]
+
+
+def is_recreatable(pod: Document) -> bool:
+    """True for a pod that would be missed: nobody else makes it anew, and nobody sat in front of it."""
+    metadata, spec = _part(pod, "metadata"), _part(pod, "spec")
+    return not (
+        metadata.get("ownerReferences")
+        or _MIRROR in _part(metadata, "annotations")
+        or _part(metadata, "labels").get(_MANAGED_BY) == _DEBUG
+        # `kubectl run -i`: its input ended with whoever was attached.
+        or any(container.get("stdinOnce") for container in _containers(spec, "containers"))
+    )
+
+
+def build_replacement(pod: Document, entry: Entry, settings: PolicySettings) -> dict[str, Any]:
+    """Return the pod that takes the place of this one, under its name."""
+    metadata = _part(pod, "metadata")
+    annotations = _without(_part(metadata, "annotations"), _OWN_ANNOTATIONS)
+    told = {**annotations, **replacement_annotations.build_stamps(entry), keys.REQUEUED_FROM: metadata["uid"]}
+    variables = replacement_annotations.build_variables(entry, annotations, settings)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": _without(_part(metadata, "labels"), _OWN_LABELS),
+            "annotations": told,
+        },
+        "spec": _build_spec(_part(pod, "spec"), [found.document() for found in variables]),
+    }
+
+
+def _build_spec(spec: Document, variables: list[Document]) -> dict[str, Any]:
+    tokens = {volume["name"] for volume in spec.get("volumes") or () if _is_token(volume)}
+    lists = {
+        "volumes": [volume for volume in spec.get("volumes") or () if volume["name"] not in tokens],
+        "tolerations": [found for found in spec.get("tolerations") or () if found not in _DEFAULT_TOLERATIONS],
+        "schedulingGates": [gate for gate in spec.get("schedulingGates") or () if gate.get("name") != keys.GANG_GATE],
+        **{
+            field: [_build_container(container, tokens, variables) for container in _containers(spec, field)]
+            for field in ("containers", "initContainers")
+        },
+    }
+    kept = _without(spec, _ADDED | lists.keys())
+    return kept | {field: entries for field, entries in lists.items() if entries}
+
+
+def _build_container(container: Document, tokens: set[str], variables: list[Document]) -> dict[str, Any]:
+    own = list(container.get("env") or ())
+    known = {found["name"] for found in own}
+    lists = {
+        "env": own + [found for found in variables if found["name"] not in known],
+        "volumeMounts": [mount for mount in container.get("volumeMounts") or () if mount["name"] not in tokens],
+    }
+    return _without(container, lists.keys()) | {field: entries for field, entries in lists.items() if entries}
+
+
+def _is_token(volume: Document) -> bool:
+    """True for the volume that the API server adds with a ServiceAccount's token, bound to the very pod that is gone."""
+    return "projected" in volume and _TOKEN_VOLUME.fullmatch(volume["name"]) is not None
+
+
+def _containers(spec: Document, field: str) -> Iterator[Document]:
+    yield from spec.get(field) or ()
+
+
+def _part(document: Document, field: str) -> Document:
+    found: Document = document.get(field) or {}
+    return found
+
+
+def _without(document: Document, fields: Container[str]) -> dict[str, Any]:
+    return {field: value for field, value in document.items() if field not in fields}

@@ -1,0 +1,183 @@
+"""What a replacement inherits: kept on the owner, because the victim's own object goes away.
+
+The operator writes the ledger to the owner's metadata (never its template) before the DELETE; the webhook reads it when
+the owner's next pod is created. One slot for each pod that can be told from its siblings: a completion index of a Job,
+a pod name of a StatefulSet; otherwise one slot for the whole owner. Whose metadata that is, `owners` says.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from reprieve_policy import keys
+from reprieve_policy.kube import text as texts
+from reprieve_policy.kube import timestamp
+from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, annotations_of, labels_of
+
+from .eviction import Checkpoint, Eviction
+
+SHARED_SLOT = ""
+MAX_BYTES = 128 * 1024
+"""Slots are kept, the most recent ones, up to half of the 262,144 bytes that the API server allows for all annotations
+of an object: some 500 slots of an ordinary size."""
+_MAX_TEXT = 2 * MAX_BYTES
+_MAX_COUNT = 2**31 - 1
+_MAX_IDS = 64
+"""Evictions remembered in the shared slot: as many of its pods may be between being counted and being deleted."""
+_INDEX = re.compile(r"[0-9]{1,10}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One slot. `eviction_ids`, newest last, makes recording the same eviction twice harmless."""
+
+    preempted_count: int
+    first_submitted_at: datetime
+    eviction_ids: tuple[str, ...]
+    checkpoint: Checkpoint | None = None
+
+
+Ledger = Mapping[str, Entry]
+
+
+def slot_of(metadata: ObjectMeta, owner: OwnerReference, keeper: OwnerReference) -> str:
+    """Return the slot of a pod of `owner` in the ledger of `keeper`: its owner, or the whole that this is a part of."""
+    if owner.kind == "StatefulSet":
+        return metadata.name or SHARED_SLOT
+    if owner.kind == "Job":
+        own = _completion_index(metadata)
+        return own if keeper == owner else f"{owner.name}/{own}"
+    return SHARED_SLOT
+
+
+def _completion_index(metadata: ObjectMeta) -> str:
+    labelled = labels_of(metadata).get(keys.COMPLETION_INDEX, "")
+    index = annotations_of(metadata).get(keys.COMPLETION_INDEX, labelled)
+    return index if _INDEX.fullmatch(index) else SHARED_SLOT
+
+
+def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, now: datetime) -> Ledger:
+    """Return the ledger with this eviction counted once, however often it is recorded."""
+    before = ledger.get(slot)
+    if before is not None and eviction.eviction_id in before.eviction_ids:
+        return ledger
+    known = before.eviction_ids if before else ()
+    after = Entry(
+        preempted_count=1 if before is None else min(before.preempted_count + 1, _MAX_COUNT),
+        first_submitted_at=before.first_submitted_at if before else _submitted_at(metadata, now),
+        # A slot of its own has one pod at a time.
+        eviction_ids=(*known, eviction.eviction_id)[-(_MAX_IDS if _is_shared(slot) else 1) :],
+        checkpoint=_last_saved(slot, before.checkpoint if before else None, eviction.checkpoint),
+    )
+    return _newest({name: entry for name, entry in ledger.items() if name != slot} | {slot: after})
+
+
+def _last_saved(slot: str, before: Checkpoint | None, now: Checkpoint | None) -> Checkpoint | None:
+    """Return the checkpoint that was saved last; an eviction without one takes none back.
+
+    Pods that share a slot need not go in the order in which they saved. Where there is one at a time, no clock is asked.
+    """
+    if before is None or now is None:
+        return now or before
+    return max(before, now, key=lambda one: one.saved_at) if _is_shared(slot) else now
+
+
+def retract(ledger: Ledger, slot: str, eviction: Eviction) -> Ledger:
+    """Return the ledger without this eviction: its mark was taken back after it was counted, and the pod stays."""
+    before = ledger.get(slot)
+    if before is None or eviction.eviction_id not in before.eviction_ids:
+        return ledger
+    others = {name: entry for name, entry in ledger.items() if name != slot}
+    if before.preempted_count == 1:
+        return others
+    known = tuple(found for found in before.eviction_ids if found != eviction.eviction_id)
+    return others | {slot: replace(before, preempted_count=before.preempted_count - 1, eviction_ids=known)}
+
+
+def last_saved_at(ledger: Ledger) -> datetime | None:
+    """Return when any pod of the owner last acknowledged a checkpoint, as far as the ledger tells."""
+    return max((entry.checkpoint.saved_at for entry in ledger.values() if entry.checkpoint), default=None)
+
+
+def render(ledger: Ledger) -> str:
+    """Return the ledger as compact JSON."""
+    slots = {slot: _to_document(entry) for slot, entry in ledger.items()}
+    return json.dumps({"v": 1, "slots": slots}, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse(text: str) -> Ledger:
+    """Read a ledger; a slot that cannot be read is left out, so that one bad edit loses nobody else's count."""
+    try:
+        document = json.loads(text) if len(text) <= _MAX_TEXT else None
+    except (ValueError, RecursionError):
+        return {}
+    slots = document.get("slots") if isinstance(document, dict) else None
+    if not isinstance(slots, dict):
+        return {}
+    entries = {slot: _from_document(value) for slot, value in slots.items() if texts.is_clean(slot)}
+    return {slot: entry for slot, entry in entries.items() if entry is not None}
+
+
+def _is_shared(slot: str) -> bool:
+    return slot == SHARED_SLOT or slot.endswith("/")
+
+
+def _newest(ledger: Ledger) -> Ledger:
+    kept: dict[str, Entry] = {}
+    size = 0
+    for slot, entry in reversed(list(ledger.items())):
+        size += len(render({slot: entry}).encode())
+        if size <= MAX_BYTES:
+            kept[slot] = entry
+    return dict(reversed(list(kept.items())))
+
+
+def _submitted_at(metadata: ObjectMeta, now: datetime) -> datetime:
+    inherited = timestamp.parse(annotations_of(metadata).get(keys.FIRST_SUBMITTED_AT))
+    return inherited or timestamp.parse(metadata.creationTimestamp) or now
+
+
+def _to_document(entry: Entry) -> dict[str, object]:
+    document: dict[str, object] = {
+        "count": entry.preempted_count,
+        "first": timestamp.render(entry.first_submitted_at),
+        "ids": entry.eviction_ids,
+    }
+    if entry.checkpoint is not None:
+        saved = entry.checkpoint
+        document["saved"] = {"at": timestamp.render(saved.saved_at), "step": saved.step, "path": saved.path}
+    return document
+
+
+def _from_document(value: object) -> Entry | None:
+    if not isinstance(value, dict):
+        return None
+    count, first, ids = value.get("count"), timestamp.parse(value.get("first")), value.get("ids")
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MAX_COUNT or first is None:
+        return None
+    return Entry(
+        preempted_count=count,
+        first_submitted_at=first,
+        eviction_ids=_ids_from(ids),
+        checkpoint=_checkpoint_from(value.get("saved")),
+    )
+
+
+def _ids_from(value: object) -> tuple[str, ...]:
+    ids = value if isinstance(value, list) else []
+    return tuple(known for known in ids if isinstance(known, str) and texts.is_clean(known))[-_MAX_IDS:]
+
+
+def _checkpoint_from(value: object) -> Checkpoint | None:
+    if not isinstance(value, dict):
+        return None
+    saved_at, step, path = timestamp.parse(value.get("at")), value.get("step"), value.get("path")
+    if saved_at is None:
+        return None
+    return Checkpoint(
+        saved_at=saved_at,
+        step=step if isinstance(step, int) and not isinstance(step, bool) else None,
+        path=path if isinstance(path, str) and texts.is_clean(path) else None,
+    )

@@ -1,0 +1,178 @@
+"""A soft-eviction mark: somebody asks that a pod go. Nothing is deleted yet.
+
+Four dialects (document 000 and Koordinator's `apis/extension/descheduling.go`): our label `requested` or `evict`; Koordinator's
+annotation, JSON `{timestamp, deleteOptions, initiator, reason}` or the bare `true` that its comment allows; the label
+of the same key that its proposal describes; and the annotation by which the operator says that a native Eviction asks. Timestamps are information: notice always counts from when Reprieve sees
+the mark, so that a date in the past shortens nobody's time.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from reprieve_policy.keys import EVICTION_REQUEST, KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
+from reprieve_policy.kube import text as texts
+from reprieve_policy.kube import timestamp
+from reprieve_policy.verdict import Kind, Violation, annotation_path
+
+REQUESTED = "requested"
+"""The value of our label that a user sets."""
+
+EVICT = "evict"
+"""What the guard sets for an eviction: the pod is ended by one, as whoever asked may evict it and perhaps not delete it."""
+
+ASKING = (REQUESTED, EVICT)
+"""The values of our label that ask by themselves."""
+
+MARKED = "marked"
+"""What Reprieve sets beside a mark in another dialect, so that the operator's watch selects the pod. It asks for nothing
+by itself: without this, a mark that was taken back before the operator saw it would leave our label behind, and evict."""
+
+BY_GUARD = "kube-scheduler"
+BY_RECLAIM = "reprieve-reclaim"
+"""Who asks, in marks that Reprieve itself sets in Koordinator's annotation: for a scheduler, which sets none, and for a node's home."""
+
+MAX_TEXT = 256
+"""Bytes kept of an initiator or a reason: the state must stay well below 4096 bytes."""
+
+MAX_ANNOTATION = 16 * 1024
+"""Characters of an annotation that are read at all."""
+
+_EXPECTED = 'must be "true" or a JSON object like {"timestamp":"2006-01-02T15:04:05Z","initiator":"descheduler"}'
+_NOT_A_MARK = ("", "false")
+_REQUESTED = "eviction requested"
+"""Why, in the words that the workload is told."""
+_INT64 = 2**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Who asked, why and when, as far as the mark says."""
+
+    initiator: str = ""
+    reason: str = ""
+    requested_at: datetime | None = None
+    grace_seconds: int | None = None
+    """`deleteOptions.gracePeriodSeconds`: may shorten the pod's own grace, never lengthen it."""
+    request_uid: str = ""
+    """Of the native Eviction that asks."""
+
+
+def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | Violation | None:
+    """Return the pod's mark: a native Eviction's, else the most detailed; a violation where that is unreadable."""
+    request = read_request(annotations)
+    if request is not None:
+        return request
+    if annotations.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK:
+        parsed = parse_annotation(
+            annotations[KOORDINATOR_SOFT_EVICTION], annotation_path("", KOORDINATOR_SOFT_EVICTION)
+        )
+        # An unreadable annotation does not take back a mark that somebody also set as a label.
+        if isinstance(parsed, Mark) or not _is_labelled(labels):
+            return parsed
+    return Mark(initiator=_label_initiator(labels)) if _is_labelled(labels) else None
+
+
+def is_marked(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """True where any dialect asks for an eviction, readable or not."""
+    is_annotated = annotations.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+    return _is_labelled(labels) or is_annotated or read_request(annotations) is not None
+
+
+def read_request(annotations: Mapping[str, str]) -> Mark | None:
+    """Return the mark by which a native Eviction asks; what the operator did not write is none."""
+    text = annotations.get(EVICTION_REQUEST, "")
+    if not text or len(text) > MAX_ANNOTATION:
+        return None
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    uid = _text(document.get("uid")) if isinstance(document, dict) else ""
+    if not uid:
+        return None
+    return Mark(initiator=_text(document.get("requesters")), reason=_REQUESTED, request_uid=uid)
+
+
+def render_request(uid: str, requesters: Iterable[str]) -> str:
+    """Return the annotation by which the native Eviction `uid` asks."""
+    return json.dumps({"uid": uid, "requesters": _text(", ".join(requesters))}, separators=(",", ":"))
+
+
+def parse_annotation(text: str, path: str) -> Mark | Violation:
+    """Read Koordinator's annotation. Unknown fields are ignored, known ones of a wrong type are violations."""
+    if text == "true":
+        return Mark()
+    if len(text) > MAX_ANNOTATION:
+        return Violation(path, Kind.INVALID, text, f"must be at most {MAX_ANNOTATION} characters")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return Violation(path, Kind.INVALID, text, _EXPECTED)
+    if not isinstance(document, dict):
+        return Violation(path, Kind.INVALID, text, _EXPECTED)
+    return _from_document(document, path)
+
+
+def is_own(annotations: Mapping[str, str]) -> bool:
+    """True where Koordinator's annotation is there and Reprieve has set it; any other is its author's."""
+    found = parse_annotation(annotations.get(KOORDINATOR_SOFT_EVICTION, ""), "")
+    return isinstance(found, Mark) and found.initiator in (BY_GUARD, BY_RECLAIM)
+
+
+def render(found: Mark) -> str:
+    """Return a mark as Koordinator's annotation has it; what it does not say is left out."""
+    options = None if found.grace_seconds is None else {"gracePeriodSeconds": found.grace_seconds}
+    document = {
+        "timestamp": None if found.requested_at is None else timestamp.render(found.requested_at),
+        "deleteOptions": options,
+        "initiator": found.initiator or None,
+        "reason": found.reason or None,
+    }
+    said = {key: value for key, value in document.items() if value is not None}
+    return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
+
+
+def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
+    options = document.get("deleteOptions")
+    options = {} if options is None else options
+    grace = options.get("gracePeriodSeconds") if isinstance(options, dict) else options
+    moment = document.get("timestamp")
+    checks = (
+        ("timestamp", moment, moment is None or timestamp.parse(moment) is not None, "must be RFC 3339 or an epoch"),
+        ("initiator", document.get("initiator"), _is_text(document.get("initiator")), "must be a string"),
+        ("reason", document.get("reason"), _is_text(document.get("reason")), "must be a string"),
+        ("deleteOptions", options, isinstance(options, dict), "must be an object"),
+        ("deleteOptions.gracePeriodSeconds", grace, _is_grace(grace), "must be whole seconds, 0 or more"),
+    )
+    for field, value, is_good, detail in checks:
+        if not is_good:
+            return Violation(f"{path}.{field}", Kind.INVALID, texts.show(value), detail)
+    return Mark(
+        initiator=_text(document.get("initiator")),
+        reason=_text(document.get("reason")),
+        requested_at=timestamp.parse(moment),
+        grace_seconds=grace if isinstance(grace, int) else None,
+    )
+
+
+def _is_labelled(labels: Mapping[str, str]) -> bool:
+    return labels.get(SOFT_EVICTION) in ASKING or labels.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+
+
+def _label_initiator(labels: Mapping[str, str]) -> str:
+    value = labels.get(KOORDINATOR_SOFT_EVICTION, "")
+    return "" if value in (*_NOT_A_MARK, "true") else _text(value)
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_grace(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64)
+
+
+def _text(value: object) -> str:
+    return texts.clip(value, MAX_TEXT) if isinstance(value, str) else ""

@@ -1,0 +1,96 @@
+"""What a replacement is told: annotations, and where its workload asks for them, the same as environment variables.
+
+A variable is a reference to the annotation (the downward API), never a copy: a copy would be expanded where a path holds
+`$(NAME)`, would stand in the spec of a bare pod that is stored for its next replacement, and might say something else.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from reprieve_policy import keys
+from reprieve_policy.checkpointing import checkpoint_plan
+from reprieve_policy.config.annotation_values import WholeNumber
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube import text, timestamp
+from reprieve_policy.kube.objects import PodView
+from reprieve_policy.verdict import Change, Entry
+
+from . import ledger
+from .eviction import Checkpoint
+
+ENVIRONMENT: Mapping[str, str] = {
+    keys.PREEMPTED_COUNT: "REPRIEVE_PREEMPTED_COUNT",
+    keys.FIRST_SUBMITTED_AT: "REPRIEVE_FIRST_SUBMITTED_AT",
+    keys.RESUME_FROM_CHECKPOINT: "REPRIEVE_RESUME_FROM_CHECKPOINT",
+    keys.LAST_CHECKPOINT_AT: "REPRIEVE_LAST_CHECKPOINT_AT",
+}
+"""By annotation, the variable that says the same."""
+
+
+_UNNAMED = "true"
+_COUNT = WholeNumber(1, 2**31 - 1)
+
+
+class Variable(NamedTuple):
+    """An environment variable that says what an annotation of the pod says."""
+
+    name: str
+    annotation: str
+
+    def document(self) -> Mapping[str, object]:
+        """Return the entry of a container's `env`."""
+        return {
+            "name": self.name,
+            "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{self.annotation}']"}},
+        }
+
+
+def build_stamps(entry: ledger.Entry) -> Mapping[str, str]:
+    """Return the annotations of the replacement."""
+    stamps = {
+        keys.PREEMPTED_COUNT: str(entry.preempted_count),
+        keys.FIRST_SUBMITTED_AT: timestamp.render(entry.first_submitted_at),
+    }
+    if entry.checkpoint is not None:
+        stamps[keys.RESUME_FROM_CHECKPOINT] = entry.checkpoint.path or _UNNAMED
+        stamps[keys.LAST_CHECKPOINT_AT] = timestamp.render(entry.checkpoint.saved_at)
+    return stamps
+
+
+def read(annotations: Mapping[str, str]) -> ledger.Entry | None:
+    """Return what a replacement was told, `None` where it is none.
+
+    Whoever makes a pod may write it: it is information, and no decision is made by it.
+    """
+    count, first = _COUNT.parse(annotations.get(keys.PREEMPTED_COUNT, ""), ""), annotations.get(keys.FIRST_SUBMITTED_AT)
+    submitted_at = timestamp.parse(first)
+    if not isinstance(count, int) or submitted_at is None:
+        return None
+    saved_at, path = (
+        timestamp.parse(annotations.get(keys.LAST_CHECKPOINT_AT)),
+        annotations.get(keys.RESUME_FROM_CHECKPOINT),
+    )
+    named = path if path is not None and path != _UNNAMED and text.is_clean(path) else None
+    saved = None if saved_at is None or path is None else Checkpoint(saved_at=saved_at, path=named)
+    return ledger.Entry(preempted_count=count, first_submitted_at=submitted_at, eviction_ids=(), checkpoint=saved)
+
+
+def build_variables(
+    entry: ledger.Entry, annotations: Mapping[str, str], settings: PolicySettings
+) -> tuple[Variable, ...]:
+    """Return the variables of the replacement: none unless its `annotations` ask, none that would be empty."""
+    if not checkpoint_plan.read_leniently(annotations, settings).tells_by_env:
+        return ()
+    return tuple(Variable(ENVIRONMENT[key], key) for key in build_stamps(entry))
+
+
+def decide_stamps(entry: ledger.Entry, view: PodView, settings: PolicySettings) -> Iterator[Change | Entry]:
+    """Yield what makes a new pod the replacement that `entry` tells of."""
+    for key, value in build_stamps(entry).items():
+        yield Change("annotations", key, value)
+    variables = build_variables(entry, view.annotations, settings)
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(getattr(view.spec, field) or ()):
+            known = {variable.name for variable in container.env or ()}
+            path, is_there = f"/spec/{field}/{index}/env", container.env is not None
+            yield from (Entry(path, found.document(), is_there) for found in variables if found.name not in known)

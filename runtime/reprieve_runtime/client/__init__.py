@@ -1,0 +1,1 @@
+"""A thin connection to the API server: requests, errors, credentials, watches."""

@@ -1,0 +1,273 @@
+"""A thin connection to the API server: JSON in, typed objects out.
+
+Credentials and TLS come from the official client (kubeconfig, in-cluster, token renewal); its generated models are not
+used: they decode whole objects, of which Reprieve reads a few fields.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from kubernetes.aio.client import ApiClient
+
+from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_runtime.deep import decode
+
+from .api_error import ApiError as ApiError  # noqa: PLC0414 - whoever calls finds both here
+from .api_error import Status, refusal
+from .login import connection_configuration
+from .server_time import ServerTime
+from .stored import OnUnreadable, WatchEvent, log_unreadable, read_event, read_items
+
+T = TypeVar("T")
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+METADATA_ONLY = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
+"""Of one object; an API server that cannot leave out the rest sends all of it."""
+_METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_WATCH_SECONDS = 290
+"""The server ends a watch after this; without it, one behind a dead load balancer would never be noticed."""
+_SILENCE_SECONDS = 90.0
+"""Bookmarks come about once a minute: a watch that says nothing for longer is dead."""
+_LINE_BYTES = 16 * 1024 * 1024
+"""One watch event at most: an object may have 3 MB, and its JSON more."""
+
+Params = Mapping[str, str]
+
+
+class _Page(msgspec.Struct):
+    metadata: dict[str, Any]
+    items: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialObject:
+    """An object of which only the metadata was asked for."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+class Api:
+    """One connection pool with the credentials of one identity."""
+
+    def __init__(self, client: ApiClient, user_agent: str) -> None:
+        self._client = client
+        self._user_agent = user_agent
+        self.time = ServerTime()
+
+    @classmethod
+    async def connect(cls, kubeconfig: Path | None = None, context: str | None = None, *, user_agent: str) -> Self:
+        """Use `kubeconfig`, else the pod's own ServiceAccount, else the user's default kubeconfig.
+
+        `context` names one of a kubeconfig's, where it is not to be the current one.
+        """
+        return cls(ApiClient(await connection_configuration(kubeconfig, context)), user_agent)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: object = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        timeout_seconds: float = 10.0,
+        most_bytes: int | None = None,
+    ) -> bytes:
+        """Make one call and return its body, of at most `most_bytes`; raises `ApiError`."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                response = await self._send(
+                    method, path, params, body, content_type, accept=accept, timeout_seconds=timeout_seconds
+                )
+                async with response:
+                    text = await (response.read() if most_bytes is None else _read_at_most(response, most_bytes))
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
+        if response.status >= 400:
+            raise _error(response, text)
+        return text
+
+    async def get(self, path: str, decode_as: type[T], *, params: Params | None = None) -> T:
+        """Read one object."""
+        return decode(await self.request("GET", path, params=params), decode_as)
+
+    async def post(self, path: str, body: object, decode_as: type[T], *, params: Params | None = None) -> T:
+        """Create one object."""
+        return decode(await self.request("POST", path, params=params, body=body), decode_as)
+
+    async def put(self, path: str, body: object, decode_as: type[T]) -> T:
+        """Replace one object."""
+        return decode(await self.request("PUT", path, body=body), decode_as)
+
+    async def patch(
+        self,
+        path: str,
+        body: object,
+        decode_as: type[T],
+        *,
+        content_type: str = MERGE_PATCH,
+        params: Params | None = None,
+        accept: str = JSON,
+    ) -> T:
+        """Change one object; `accept` may ask for less than all of it back."""
+        text = await self.request("PATCH", path, params=params, body=body, content_type=content_type, accept=accept)
+        return decode(text, decode_as)
+
+    async def delete(self, path: str, body: object) -> None:
+        """Delete one object; `body` is the DeleteOptions."""
+        await self.request("DELETE", path, body=body)
+
+    async def command(self, path: str, body: object) -> None:
+        """Have something done that is answered with a `Status`; a failure in it counts, whatever the HTTP status.
+
+        Without this, the eviction of a pod with two disruption budgets would pass for one that worked: its refusal
+        comes as 201.
+        """
+        text = await self.request("POST", path, body=body)
+        status = decode(text, Status)
+        if status.status == "Failure":
+            raise refusal(status, status.code)
+
+    async def pages(
+        self,
+        path: str,
+        decode_as: type[T],
+        *,
+        params: Params | None = None,
+        metadata_only: bool = False,
+        limit: int = 500,
+        on_unreadable: OnUnreadable = log_unreadable,
+    ) -> AsyncIterator[tuple[list[T], str]]:
+        """Yield a collection in pages, each with the resourceVersion to watch from; what cannot be read is not in them."""
+        accept = f"{_METADATA_ONLY_LIST},{JSON}" if metadata_only else JSON
+        asked = {**(params or {}), "limit": str(limit)}
+        while True:
+            text = await self.request("GET", path, params=asked, accept=accept, timeout_seconds=60.0)
+            page = decode(text, _Page)
+            items = read_items(page.items, decode_as, on_unreadable)
+            yield items, str(page.metadata.get("resourceVersion", ""))
+            following = page.metadata.get("continue")
+            if not following:
+                return
+            asked["continue"] = str(following)
+
+    async def watch(
+        self, path: str, decode_as: type[T], *, resource_version: str, params: Params | None = None
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """Yield events until the server ends the watch; raises `ApiError` (410: list again)."""
+        asked = {
+            **(params or {}),
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        try:
+            async with asyncio.timeout(_SILENCE_SECONDS):
+                response = await self._send(
+                    "GET", path, asked, None, JSON, accept=JSON, timeout_seconds=_WATCH_SECONDS + 30
+                )
+            async with response:
+                if response.status >= 400:
+                    raise _error(response, await response.read())
+                async for line in _lines(response):
+                    yield read_event(line, decode_as)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
+
+    async def open_websocket(
+        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str], *, max_message: int
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket, which the caller closes; raises `ApiError`."""
+        headers = await self._headers("GET", path)
+        rest = self._client.rest_client
+        if rest.pool_manager is None:
+            rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 - as the client's own WebSockets do
+        url = f"{self._client.configuration.host}{path}?{urlencode(query)}"
+        try:
+            socket: aiohttp.ClientWebSocketResponse = await rest.pool_manager.ws_connect(
+                url, headers=headers, protocols=protocols, max_msg_size=max_message, proxy=rest.proxy
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            raise ApiError(error.status, "NotUpgraded", error.message) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
+        return socket
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        params: Params | None,
+        body: object,
+        content_type: str,
+        *,
+        accept: str,
+        timeout_seconds: float,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": accept, "Content-Type": content_type} | await self._headers(method, path)
+        query = f"?{urlencode(params)}" if params else ""
+        url = self._client.configuration.host + path + query
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        asked_at = self.time.ask()
+        response = await self._client.rest_client.request(
+            method, url, headers=headers, body=body, _request_timeout=timeout
+        )
+        raw: aiohttp.ClientResponse = response.response
+        self.time.hear(raw.headers.get("Date"), asked_at)
+        return raw
+
+    async def _headers(self, method: str, path: str) -> dict[str, str]:
+        """Say who calls; the token is renewed where it is about to expire."""
+        headers = {"User-Agent": self._user_agent}
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+        return headers
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream; without the limits, one endless line would take all memory."""
+    pending = bytearray()
+    while True:
+        async with asyncio.timeout(_SILENCE_SECONDS):
+            chunk = await response.content.readany()
+        if not chunk:
+            return
+        pending += chunk
+        *lines, rest = bytes(pending).split(b"\n")
+        pending = bytearray(rest)
+        if len(pending) > _LINE_BYTES:
+            raise ApiError(0, "TooLarge", "a watch event is larger than any object may be")
+        for line in lines:
+            if line.strip():
+                yield line
+
+
+async def _read_at_most(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    try:
+        await response.content.readexactly(most_bytes + 1)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    raise ApiError(0, "TooLarge", f"more than {most_bytes} bytes")
+
+
+def _error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
+    try:
+        status = decode(text, Status)
+    except msgspec.MsgspecError:
+        status = Status(reason=response.reason or "", message=text[:200].decode("utf-8", "replace"))
+    retry_after = response.headers.get("Retry-After", "")
+    return refusal(status, response.status, int(retry_after) if retry_after.isdigit() else None)

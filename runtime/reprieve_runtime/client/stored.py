@@ -1,0 +1,98 @@
+"""Objects as the API server sends them, one by one: an object that cannot be read is passed over, and no other with it.
+
+Without this, one pod with a field of another shape than was expected would keep a program from reading all the others.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+from reprieve_runtime.deep import decode
+
+from .api_error import Status, refusal
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """The metadata that every object has."""
+
+    name: str = ""
+    namespace: str = ""
+    resourceVersion: str = ""  # noqa: N815 - the API's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """An object of which no more is read than which one it is."""
+
+    metadata: Naming = field(default_factory=Naming)
+
+    @property
+    def key(self) -> Key:
+        """Its namespace, or "", and its name."""
+        return self.metadata.namespace, self.metadata.name
+
+
+OnUnreadable = Callable[[Key, msgspec.MsgspecError], None]
+
+
+def log_unreadable(key: Key, error: msgspec.MsgspecError) -> None:
+    """Say that an object was passed over."""
+    namespace, name = key
+    _log.warning("unreadable object passed over", extra={"namespace": namespace, "object": name, "error": str(error)})
+
+
+def read_items(text: msgspec.Raw, decode_as: type[T], on_unreadable: OnUnreadable) -> list[T]:
+    """Return the items of a list; raises `msgspec.MsgspecError` where it is no list of named objects."""
+    try:
+        # An empty list of metadata comes as `null`.
+        return decode(text, list[decode_as] | None) or []  # type: ignore[valid-type,arg-type]
+    except msgspec.MsgspecError:
+        return _read_each(decode(text, list[msgspec.Raw]), decode_as, on_unreadable)
+
+
+def _read_each(items: list[msgspec.Raw], decode_as: type[T], on_unreadable: OnUnreadable) -> list[T]:
+    readable = []
+    for item in items:
+        try:
+            readable.append(decode(item, decode_as))
+        except msgspec.MsgspecError as error:
+            on_unreadable(decode(item, Named).key, error)
+    return readable
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """One event of a watch: ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    decode_as: type[T]
+    type: str
+    named: Named
+    text: msgspec.Raw
+
+    @property
+    def object(self) -> T:
+        """Decode it, anew each time; raises `msgspec.MsgspecError`."""
+        return decode(self.text, self.decode_as)
+
+
+class _RawEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+def read_event(line: bytes, decode_as: type[T]) -> WatchEvent[T]:
+    """Return the event; raises `ApiError` where it says how the watch ended, `msgspec.MsgspecError` where it is none."""
+    event = decode(line, _RawEvent)
+    if event.type == "ERROR":
+        status = decode(event.object, Status)
+        raise refusal(status, status.code)
+    return WatchEvent(decode_as, event.type, decode(event.object, Named), event.object)

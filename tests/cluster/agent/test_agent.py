@@ -1,0 +1,253 @@
+"""The agent in real pods: added by the webhook, without credentials, and heard by what cannot serve HTTP; and who does without.
+
+Where no real node can run, what needs one is skipped; what the API server makes of the webhook's patch is tested anyway.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainjob import world
+from mainjob.world import Nodes, World
+from realcluster.image import PYTHON_IMAGE
+from realcluster.progress import Progress
+from reprieve_policy import keys
+from reprieve_policy.checkpointing import agent
+from reprieve_policy.lifecycle import eviction
+from reprieve_testing import overlays
+from reprieve_testing.cluster import cleared, wait_for
+from reprieve_testing.manifests import EXAMPLES
+
+pytestmark = pytest.mark.cluster
+
+CLUSTER = "reprieve-agent"
+TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+UNFINISHED = 143
+PATIENCE = 90.0
+
+# Saves on USR1; answers in the file beside the request.
+SIGNALLED = """
+import json, os, signal, sys
+def save(*_):
+    request = json.load(open("/run/reprieve/request"))
+    with open("/run/reprieve/new", "w") as file:
+        json.dump({"id": request["id"], "state": "saved", "step": 7}, file)
+    os.rename("/run/reprieve/new", "/run/reprieve/request.answer")
+signal.signal(signal.SIGUSR1, save)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+# Would end at once, if it were told.
+DEAF = "import time; print('ready', flush=True); time.sleep(3600)"
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[World]:
+    with cleared(CLUSTER):
+        yield world.bring_up(CLUSTER, Progress())
+
+
+@pytest.fixture
+def namespace(here: World) -> Iterator[str]:
+    here.make_namespace("agents")
+    yield "agents"
+    here.remove_namespaces("agents")
+
+
+@pytest.fixture
+def real(here: World) -> World:
+    if here.nodes is not Nodes.REAL:
+        pytest.skip("no real node can run here")
+    return here
+
+
+def a_pod(name: str, hint: str, *containers: Any, **spec: Any) -> Any:
+    annotations = {keys.CHECKPOINT_HINT: hint, keys.AGENT: agent.ENABLED}
+    context = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    containers = containers or (a_container("main", DEAF),)
+    spec = {"containers": containers, "securityContext": context, "restartPolicy": "Never", **spec}
+    metadata = {"name": name, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def a_container(name: str, program: str) -> Any:
+    context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return {
+        "name": name,
+        "image": PYTHON_IMAGE,
+        "command": ["python3", "-c", program],
+        "securityContext": context,
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+    }
+
+
+def create(here: World, namespace: str, pod: Any) -> Any:
+    return json.loads(here.kubectl.read("create", "-n", namespace, "-o", "json", "-f", "-", stdin=json.dumps(pod)))
+
+
+def sidecar_of(pod: Any) -> Any:
+    (found,) = [container for container in pod["spec"].get("initContainers", []) if container["name"] == agent.NAME]
+    return found
+
+
+def mounts(container: Any) -> dict[str, str]:
+    return {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+
+
+def test_a_pod_that_asks_gets_the_agent_without_credentials_and_is_still_restricted(
+    here: World, namespace: str
+) -> None:
+    labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
+    here.kubectl.apply(labelled)
+    made = create(here, namespace, a_pod("asks", "file:///run/app/request"))
+    sidecar, (main,) = sidecar_of(made), made["spec"]["containers"]
+    assert mounts(main)["/run/app"] == mounts(sidecar)["/run/app"] == agent.NAME
+    # Kubernetes looks again after the webhook, and mounts its token into whatever has nothing at that place.
+    volumes = {volume["name"]: volume for volume in made["spec"]["volumes"]}
+    assert "projected" in volumes[mounts(main)[TOKEN_FOLDER]]
+    assert "emptyDir" in volumes[mounts(sidecar)[TOKEN_FOLDER]]
+    assert sidecar["restartPolicy"] == "Always"
+
+
+def test_a_pod_that_has_the_agent_gets_no_second_one(here: World, namespace: str) -> None:
+    made = create(here, namespace, a_pod("once", "file:///run/app/request"))
+    again = {**made, "metadata": {"name": "again", "annotations": made["metadata"]["annotations"]}}
+    assert sidecar_of(create(here, namespace, again)) == sidecar_of(made)
+
+
+def test_a_template_stays_as_it_is(here: World, namespace: str) -> None:
+    here.kubectl.read("apply", "-n", namespace, "-k", EXAMPLES / "shell")
+    (job,) = here.kubectl.get("jobs", "-n", namespace)["items"]
+    assert "initContainers" not in job["spec"]["template"]["spec"]
+
+
+def test_what_cannot_work_is_refused_with_all_its_reasons(here: World, namespace: str) -> None:
+    pod = a_pod("no", "signal://USR1?container=main", hostNetwork=True)
+    done = here.kubectl.run("create", "-n", namespace, "-f", "-", stdin=json.dumps(pod))
+    assert 'spec.hostNetwork: Invalid value: "true"' in done.stderr
+    assert 'spec.shareProcessNamespace: Invalid value: "false"' in done.stderr
+
+
+@pytest.mark.real_node
+@pytest.mark.parametrize("example", ["shell", "launcher", "signal"])
+def test_an_example_is_asked_by_the_agent_saves_goes_and_its_replacement_resumes(
+    real: World, namespace: str, example: str
+) -> None:
+    real.kubectl.read("apply", "-n", namespace, "-k", EXAMPLES / example)
+    loses_nothing(real, namespace, example)
+
+
+@pytest.mark.real_node
+def test_an_example_that_polls_answers_by_its_own_right_saves_goes_and_its_replacement_resumes(
+    real: World, namespace: str, tmp_path: Path
+) -> None:
+    real.kubectl.read("apply", "-f", EXAMPLES / "annotation" / "own-pod-only.yaml")
+    real.kubectl.read("apply", "-k", overlays.beside_the_api_server(real.kubectl, namespace, tmp_path))
+    loses_nothing(real, namespace, "annotation")
+
+
+@pytest.mark.real_node
+def test_an_example_that_speaks_grpc_is_asked_saves_goes_and_its_replacement_resumes(
+    real: World, namespace: str, tmp_path: Path
+) -> None:
+    real.kubectl.read("apply", "-k", overlays.with_grpc(namespace, tmp_path))
+    loses_nothing(real, namespace, "grpc")
+
+
+def loses_nothing(real: World, namespace: str, job: str) -> None:
+    """Ask a Job's pod to go: it saves first, its replacement goes on from there, and the Job is not charged for it."""
+    selector = f"batch.kubernetes.io/job-name={job}"
+    first = wait_for("a pod that trains", lambda: training(real, namespace, selector), PATIENCE)
+    real.kubectl.read("label", "pod", first, "-n", namespace, f"{keys.SOFT_EVICTION}=requested")
+    second = wait_for("its replacement", lambda: training(real, namespace, selector, but=first), PATIENCE)
+    reasons = [reason for reason, _ in events(real, namespace, first)]
+    assert reasons.index("CheckpointSaved") < reasons.index("SoftEvictionDeleting")
+    (saved,) = [note for reason, note in events(real, namespace, first) if reason == "CheckpointSaved"]
+    step = re.search(r"at step (\d+) in \"/checkpoints/", saved)
+    assert step
+    assert f"resuming from step {step[1]}, saved in /checkpoints/{first}" in log(real, namespace, second)
+    (job,) = real.kubectl.get("jobs", "-n", namespace)["items"]
+    assert job["status"].get("failed", 0) == 0
+
+
+@pytest.mark.real_node
+def test_a_signal_reaches_the_declared_container_and_no_other(real: World, namespace: str) -> None:
+    told, deaf = a_container("told", SIGNALLED), a_container("deaf", DEAF)
+    pod = a_pod("signalled", "signal://USR1?container=told", deaf, told, shareProcessNamespace=True)
+    pod["metadata"]["finalizers"] = ["example.com/hold"]
+    create(real, namespace, pod)
+    for container in ("told", "deaf"):
+        wait_for("the programs", lambda c=container: "ready" in log(real, namespace, "signalled", c), PATIENCE)  # type: ignore[misc]
+    real.kubectl.read("label", "pod", "signalled", "-n", namespace, f"{keys.SOFT_EVICTION}=requested")
+    wait_for("the end of all", lambda: len(exit_codes(real, namespace, "signalled")) == 3, PATIENCE)
+    annotations = real.kubectl.find("pod", "signalled", "-n", namespace)["metadata"]["annotations"]
+    state = eviction.parse(annotations[keys.EVICTION])
+    assert state is not None
+    assert (state.outcome, state.checkpoint and state.checkpoint.step) == (eviction.Outcome.SAVED, 7)
+    # The other one has no handler: had it been told, it would have ended by USR1, and not by SIGTERM.
+    assert exit_codes(real, namespace, "signalled") == {"told": UNFINISHED, "deaf": UNFINISHED, agent.NAME: 0}
+
+
+@pytest.mark.real_node
+def test_the_agent_is_small_and_cannot_ask_the_api_server(real: World, namespace: str) -> None:
+    create(real, namespace, a_pod("small", "file:///run/app/request"))
+    wait_for("the agent", lambda: "listening" in log(real, namespace, "small", agent.NAME), PATIENCE)
+    inside = ("exec", "small", "-n", namespace, "-c", agent.NAME, "--")
+    assert real.kubectl.read(*inside, "ls", "-A", TOKEN_FOLDER) == ""
+    status = real.kubectl.read(*inside, "cat", "/proc/1/status")
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert int(fields["VmHWM"].split()[0]) < 20 * 1024
+    assert fields["CapEff"].strip() == "0" * 16
+    assert fields["Uid"].split() == ["65532"] * 4
+
+
+@pytest.mark.real_node
+def test_a_request_that_is_taken_back_says_so_in_its_file(real: World, namespace: str) -> None:
+    create(real, namespace, a_pod("spared", "file:///run/app/request"))
+    wait_for("the agent", lambda: "listening" in log(real, namespace, "spared", agent.NAME), PATIENCE)
+    label = ("label", "pod", "spared", "-n", namespace)
+    real.kubectl.read(*label, f"{keys.SOFT_EVICTION}=requested")
+    wait_for("the request", lambda: "id" in request_in(real, namespace, "spared"), PATIENCE)
+    asked = request_in(real, namespace, "spared")
+    real.kubectl.read(*label, f"{keys.SOFT_EVICTION}-")
+    wait_for("its end", lambda: request_in(real, namespace, "spared").get("cancelled"), PATIENCE)
+    assert request_in(real, namespace, "spared")["id"] == asked["id"]
+
+
+def request_in(here: World, namespace: str, pod: str) -> Any:
+    """Return the request as the workload's own container sees it; an empty one where there is none."""
+    done = here.kubectl.run("exec", pod, "-n", namespace, "-c", "main", "--", "cat", "/run/app/request")
+    return json.loads(done.stdout) if done.status == 0 else {}
+
+
+def training(here: World, namespace: str, selector: str, but: str = "") -> str | None:
+    for pod in here.kubectl.get("pods", "-n", namespace, "-l", selector)["items"]:
+        name = str(pod["metadata"]["name"])
+        if name != but and "training from step" in log(here, namespace, name):
+            return name
+    return None
+
+
+def log(here: World, namespace: str, pod: str, container: str | None = None) -> str:
+    choice = () if container is None else ("-c", container)
+    return here.kubectl.run("logs", pod, "-n", namespace, *choice).stdout
+
+
+def exit_codes(here: World, namespace: str, name: str) -> dict[str, int]:
+    status = here.kubectl.find("pod", name, "-n", namespace)["status"]
+    found = (*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ()))
+    ended = {each["name"]: each["state"].get("terminated") for each in found}
+    return {container: state["exitCode"] for container, state in ended.items() if state}
+
+
+def events(here: World, namespace: str, pod: str) -> list[tuple[str, str]]:
+    items = here.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
+    ours = [item for item in items if item["regarding"]["name"] == pod and "eventTime" in item]
+    return [(item["reason"], item.get("note", "")) for item in sorted(ours, key=lambda item: str(item["eventTime"]))]

@@ -1,0 +1,159 @@
+"""A day of Kubernetes' own controllers under full enforcement: whatever they do, no admission of ours is in their way.
+
+Real controllers of a real control plane on simulated nodes, with the manifests, both programs and the guard installed while
+objects that break rules were there already. The API server's audit log is the witness. There is no metrics API: the
+autoscaler is the real one, which scales without metrics to get into its bounds.
+"""
+
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from reprieve_policy.kube import timestamp
+from reprieve_testing.day import Call, Day, a_day
+from reprieve_testing.day_chapters import CHAPTERS, OLD, before
+
+pytestmark = pytest.mark.cluster
+
+CLUSTER = "reprieve-day"
+KUBE_SYSTEM = "system:serviceaccount:kube-system:"
+MAKERS = {
+    "pods": ["replicaset-controller", "replication-controller", "statefulset-controller", "daemon-set-controller", "job-controller"],
+    "replicasets": ["deployment-controller"],
+    "jobs": ["cronjob-controller"],
+}  # fmt: skip
+"""Which controllers create what."""
+WORKERS = {
+    "job-controller": "patch pods",
+    "ttl-after-finished-controller": "delete jobs",
+    "horizontal-pod-autoscaler": "update deployments/scale",
+    "namespace-controller": "update namespaces/finalize",
+    "generic-garbage-collector": "delete pods",
+    "pod-garbage-collector": "delete pods",
+    "node-controller": "delete pods",
+}
+"""A change that each makes in the day; taints evict as `node-controller`."""
+WITHOUT_NOTICE = {
+    ("moving", "node-controller"),
+    ("moving", "pod-garbage-collector"),
+    ("closing", "namespace-controller"),
+    ("web", "generic-garbage-collector"),
+    ("web", "replicaset-controller"),
+    (OLD, "admin"),
+}
+"""Where, and by whom, pods are deleted that want a checkpoint: a scheduler or a drain would be refused."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """The day when it is over."""
+
+    calls: list[Call]
+    ready_at: str
+    """Since when the webhooks answer; a CronJob of before may become due between `kubectl apply` and then."""
+    failed: Mapping[str, str]
+    """The chapters that came to no good end, with why."""
+    reviews: Mapping[str, float]
+    others_deletions: float
+    """Of which the guard was asked: it counts them as skipped."""
+    log: str
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[Told]:
+    with a_day(CLUSTER) as (day, install):
+        before(day)
+        install()
+        ready_at, began = timestamp.render_micro(datetime.now(UTC)), time.monotonic()
+        with ThreadPoolExecutor(len(CHAPTERS)) as threads:
+            failed = dict(zip(CHAPTERS, threads.map(lambda name: _tell(day, name), CHAPTERS), strict=True))
+        reviews = {
+            "pods filled in": day.reviews("mutate", kind="Pod", outcome="patched"),
+            "pods judged": day.reviews("validate", kind="Pod"),
+            "templates judged": day.reviews("validate", kind="Deployment"),
+            "old templates' pods let pass": day.reviews("validate", kind="Pod", outcome="warned"),
+            "old CronJobs' Jobs let pass": day.reviews("validate", kind="Job", outcome="warned"),
+            "schedulers' deletions": day.reviews("guard", kind="Pod"),
+            "people refused": day.reviews("validate", outcome="denied"),
+        }
+        log = day.world.programs.log("reprieve-webhooks").read_text()
+        skipped = day.reviews("guard", kind="Pod", outcome="skipped")
+        yield Told(day.calls, ready_at, failed, reviews, skipped, log, time.monotonic() - began)
+
+
+def _tell(day: Day, name: str) -> str:
+    try:
+        CHAPTERS[name](day)
+    except Exception:  # noqa: BLE001 - of the other chapters all is to be known
+        return traceback.format_exc()
+    return ""
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_it_comes_to_its_end_where(told: Told, chapter: str) -> None:
+    assert not told.failed[chapter], told.failed[chapter]
+
+
+def test_no_request_of_a_controller_was_refused_by_us(told: Told) -> None:
+    refused = [call for call in told.calls if call.is_by_a_controller and call.is_refused_by_us]
+
+    assert not refused, refused[:5]
+
+
+def test_people_who_broke_a_rule_were_refused_in_the_same_day(told: Told) -> None:
+    refused = [call for call in told.calls if call.is_refused_by_us]
+
+    assert {call.user for call in refused} == {"admin"}
+    assert {call.resource for call in refused} >= {
+        "pods", "deployments", "statefulsets", "jobs", "priorityclasses", "namespaces"
+    }  # fmt: skip
+    assert any("reprieve-templates" in call.message for call in refused), "the guard"
+
+
+def test_nothing_was_admitted_because_a_webhook_failed_to_answer(told: Told) -> None:
+    unanswered = [call for call in told.calls if call.failures and call.at >= told.ready_at]
+
+    assert not unanswered, unanswered[:5]
+    assert "review failed" not in told.log
+
+
+def test_we_were_asked_about_what_controllers_did(told: Told) -> None:
+    asked = Counter(call.user.removeprefix(KUBE_SYSTEM) for call in told.calls if call.webhooks)
+
+    assert set(asked) >= set(MAKERS["pods"]), asked
+    assert min(told.reviews.values()) > 0, told.reviews
+
+
+def test_the_guard_was_asked_of_no_deletion_but_a_schedulers(told: Told) -> None:
+    deleted = {
+        (call.namespace, call.user.removeprefix(KUBE_SYSTEM))
+        for call in told.calls
+        if call.resource == "pods" and call.verb.startswith("delete") and call.code < 300
+    }
+
+    assert deleted >= WITHOUT_NOTICE, WITHOUT_NOTICE - deleted
+    assert told.reviews["schedulers' deletions"] > 0
+    assert told.others_deletions == 0
+
+
+def test_every_controller_of_the_day_was_at_work(told: Told) -> None:
+    done = {
+        (call.user.removeprefix(KUBE_SYSTEM), f"{call.verb} {call.resource}") for call in told.calls if call.code < 300
+    }
+
+    wanted = {(name, f"create {kind}") for kind, names in MAKERS.items() for name in names} | set(WORKERS.items())
+    assert done >= wanted, wanted - done
+    assert ("kwok", "patch pods/status") in done
+    assert ("system:kube-scheduler", "create pods/binding") in done
+    assert ("system:kube-scheduler", "delete pods") in done
+
+
+def test_it_is_a_short_day(told: Told) -> None:
+    assert told.seconds < 240

@@ -1,0 +1,156 @@
+"""What an API server makes of a webhook that fails, and what a webhook knows while its API server is away."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from realcluster.kubectl import Done
+from reprieve_policy import keys
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec
+from reprieve_runtime.client.api import Api, ApiError
+from reprieve_testing.cluster import ClusterHandle
+from reprieve_testing.reviews import RunningServer, running_server
+from reprieve_webhooks.admission.review import GroupVersionKind, Request
+from reprieve_webhooks.facts.cluster_facts import ClusterFacts
+
+pytestmark = pytest.mark.cluster
+
+NAME = "reprieve-test-failing"
+ERRORS = 'reprieve_admission_reviews_total{kind="Pod",outcome="error",webhook="validate"}'
+
+
+class Raising(Mapping[str, Any]):
+    """Facts that a rule trips over."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise RuntimeError("broken")
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("broken")
+
+    def __len__(self) -> int:
+        raise RuntimeError("broken")
+
+
+@pytest.fixture
+def namespace(cluster: ClusterHandle) -> Iterator[str]:
+    with cluster.namespace("failing") as name:
+        yield name
+
+
+async def until(what: str, holds: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not await holds():  # noqa: ASYNC110 - another process knows, not an event
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"not within {seconds:g} s: {what}") from None
+
+
+@asynccontextmanager
+async def asked_by(cluster: ClusterHandle, namespace: str, server: RunningServer, policy: str) -> AsyncIterator[None]:
+    """Have the API server ask `server` about this namespace's pods, for the block."""
+    ca = base64.b64encode(server.ca.certificate_pem).decode()
+    webhook = {
+        "name": "failing.test.reprieve.dev",
+        "clientConfig": {"url": f"{server.url}/validate", "caBundle": ca},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "failurePolicy": policy,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    kind = "ValidatingWebhookConfiguration"
+    document = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": NAME}}
+    await asyncio.to_thread(cluster.kubectl.apply, {**document, "webhooks": [webhook]})
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(cluster.kubectl.read, "delete", kind, NAME)
+
+
+async def create(cluster: ClusterHandle, namespace: str, preemption_class: str) -> Done:
+    metadata = {
+        "name": "asks",
+        "labels": {keys.PREEMPTION_CLASS: preemption_class},
+        "annotations": {keys.PREEMPTION_PRIORITY_CLASS: "high"},
+    }
+    spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    words = ("create", "-n", namespace, "--dry-run=server", "-f", "-")
+    return await asyncio.to_thread(cluster.kubectl.run, *words, stdin=json.dumps(pod))
+
+
+@pytest.mark.parametrize(("policy", "is_admitted"), [("Ignore", True), ("Fail", False)])
+async def test_where_a_rule_raises_the_failure_policy_decides_and_the_process_lives(
+    cluster: ClusterHandle, namespace: str, policy: str, *, is_admitted: bool
+) -> None:
+    async with running_server() as server, asked_by(cluster, namespace, server, policy):
+
+        async def is_refused() -> bool:
+            return "must be between 0 and 10" in (await create(cluster, namespace, "11")).output
+
+        await until("a working rule refuses", is_refused)
+        server.source.facts = Facts(priority_classes=Raising())
+        done = await create(cluster, namespace, "3")
+        assert (done.status == 0) is is_admitted, done.output
+        assert ("failed calling webhook" in done.output) is not is_admitted
+        assert f"{ERRORS} 1.0" in (await server.get("/metrics"))[1]
+        server.source.facts = Facts()
+        # Told so in this last answer, the API server gives its connection up before the port is closed.
+        server.webhooks.is_draining = True
+
+        assert await is_refused()
+
+
+async def test_while_the_api_server_is_away_what_was_known_holds_and_what_it_missed_is_caught_up_with(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    api = await Api.connect(cluster.cluster.kubeconfig, user_agent="test")
+    facts = ClusterFacts(api, namespace, "none", lookup_timeout_seconds=1.0)
+    running = asyncio.create_task(facts.run())
+
+    async def enforcement(of: str) -> str:
+        request = Request(uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace=of)
+        pod = Resource(kind="Pod", metadata=ObjectMeta(name="p"), spec=Spec())
+        return (await facts.facts_for(request, pod)).namespace.enforcement
+
+    async def is_warning() -> bool:
+        return await enforcement(namespace) == "warn"
+
+    async def annotate(text: str) -> bool:
+        words = ("annotate", "namespace", namespace, "--overwrite", f"{keys.ENFORCEMENT}={text}")
+        return (await asyncio.to_thread(cluster.kubectl.run, *words)).status == 0
+
+    try:
+        assert await annotate("warn")
+        await until("the policy is known", is_warning)
+        await asyncio.to_thread(cluster.kill_component, "kube-apiserver")
+        try:
+            age = max(watch.age_seconds for watch in facts.watches().values())
+            assert await is_warning()
+            with pytest.raises(ApiError):
+                await enforcement("unheard-of")
+
+            async def is_older() -> bool:
+                return min(watch.age_seconds for watch in facts.watches().values()) > age
+
+            await until("the age of facts grows", is_older)
+        finally:
+            await asyncio.to_thread(cluster.start_component, "kube-apiserver")
+        await until("a change afterwards", lambda: annotate("enforce"))
+
+        async def is_caught_up() -> bool:
+            return not await is_warning()
+
+        await until("the change is known", is_caught_up)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await api.close()

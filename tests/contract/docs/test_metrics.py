@@ -1,0 +1,80 @@
+"""The table of docs/metrics.md is the operator's registry, and the tables of docs/preemption.md the policy's."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from reprieve_operator.cluster import event_recorder
+from reprieve_operator.metrics import Metrics
+from reprieve_policy.lifecycle.eviction import Cause, Ground, Outcome
+from reprieve_policy.preemption.cost import WEIGHTS
+from reprieve_runtime.client.api import Api, PartialObject
+from reprieve_runtime.client.reflector import Reflector
+
+DOCS = Path(__file__).parents[3] / "docs"
+METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
+PREEMPTION = (DOCS / "preemption.md").read_text(encoding="utf-8")
+
+
+class Row(NamedTuple):
+    """A metric as the table has it."""
+
+    kind: str
+    labels: frozenset[str]
+
+
+def documented() -> dict[str, Row]:
+    rows = re.findall(r"^\| `(reprieve_[a-z_]+)` \| ([a-z]+) \|([^|]*)\|", METRICS, re.MULTILINE)
+    return {name: Row(kind, frozenset(re.findall(r"`([a-z_]+)`", labels))) for name, kind, labels in rows}
+
+
+def registered() -> dict[str, Row]:
+    metrics = Metrics()
+    metrics.show_victims(lambda: {"hinted": 1}, lambda: 0, lambda: 0.0)
+    metrics.show_watches(lambda: {"pods": Reflector(cast("Api", None), "/pods", PartialObject, id)})
+    labels = {
+        found._name: frozenset(found._labelnames)
+        for found in vars(metrics).values()
+        if isinstance(found, Counter | Gauge | Histogram)
+    }
+    rows = {}
+    for family in metrics.registry.collect():
+        shown = family.name + ("_total" if family.type == "counter" else "")
+        sampled = frozenset(label for sample in family.samples for label in sample.labels)
+        rows[shown] = Row(family.type, labels.get(family.name, sampled))
+    return rows
+
+
+def test_every_metric_stands_in_the_table_with_its_type_and_labels() -> None:
+    assert documented() == registered()
+
+
+def test_no_metric_names_a_pod() -> None:
+    assert not {name for name, row in registered().items() if row.labels & {"pod", "name", "uid", "job"}}
+
+
+def test_the_values_of_labels_are_said() -> None:
+    values = {*Cause, *Ground, *(outcome for outcome in Outcome if outcome.is_failure)}
+    assert {value for value in values if f"`{value}`" not in METRICS} == set()
+
+
+def test_the_bounds_of_events_are_said() -> None:
+    said = " ".join(METRICS.split())
+    assert f"At most {event_recorder._EVENTS_PER_SECOND} are written in a second" in said
+    assert (
+        f"where {event_recorder._ROOM:,} wait ({event_recorder._ROOM_FOR_NORMAL:,} for those of type `Normal`)" in said
+    )
+
+
+def test_the_weights_are_those_of_the_policy() -> None:
+    rows = re.findall(
+        r"^\| ((?:`[a-z-]+`(?:, )?)+)[a-z ,]*\| ([0-9.]+) \| ([0-9.]+) \| ([0-9.]+) \|$", PREEMPTION, re.MULTILINE
+    )
+    shown = {
+        name: tuple(float(weight) for weight in weights)
+        for names, *weights in rows
+        for name in re.findall(r"`([a-z-]+)`", names)
+    }
+    assert shown == {name: tuple(weights) for name, weights in WEIGHTS.items()}

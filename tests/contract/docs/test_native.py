@@ -1,0 +1,35 @@
+"""docs/native.md says of the native types what the code does: names, numbers and defaults."""
+
+import re
+
+from reprieve_operator.cluster.event_recorder import REASONS
+from reprieve_operator.settings import OperatorSettings
+from reprieve_policy import keys
+from reprieve_policy.config.settings import FIELDS
+from reprieve_policy.eviction_requests import objects, responder
+from reprieve_policy.kube import duration
+from reprieve_policy.lifecycle.eviction import Source
+from reprieve_testing import manifests
+from reprieve_webhooks.facts.discovery import REMEMBERED_SECONDS
+
+PAGE = " ".join((manifests.ROOT / "docs" / "native.md").read_text(encoding="utf-8").split())
+
+
+def test_every_event_setting_and_key_that_it_names_is_one_of_ours() -> None:
+    assert set(re.findall(r"Event on the ConfigMap \(`([A-Za-z]+)`\)", PAGE)) <= REASONS.keys()
+    assert "evictionResponder" in FIELDS
+    assert keys.EVICTION_REQUEST in PAGE
+    assert f"`source: {Source.EVICTION_REQUEST}`" in PAGE
+
+
+def test_what_pods_get_is_what_it_shows() -> None:
+    assert f"{{name: {objects.NAME}, priority: {objects.PRIORITY}}}" in PAGE
+
+
+def test_its_times_are_those_of_the_code() -> None:
+    assert f"every {responder.LONGEST_BEAT.seconds // 60} minutes" in PAGE
+    assert f"{responder.LEAST_BEAT.seconds} seconds after the last" in PAGE
+    assert duration.render(int(OperatorSettings().sweep_interval_seconds)) == "5m"
+    assert "within five minutes by the operator" in PAGE
+    assert REMEMBERED_SECONDS == 30
+    assert "within half a minute by the webhooks" in PAGE

@@ -1,0 +1,21 @@
+"""docs/settings.md lists every setting of the ConfigMap, with the default of the manifests."""
+
+import re
+
+import pytest
+
+from reprieve_policy.config.settings import FIELDS
+from reprieve_testing import manifests
+
+PAGE = (manifests.ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+DEFAULTS = manifests.named("ConfigMap", "reprieve-policy")["data"]
+SHOWN = dict(re.findall(r"^\| `([a-zA-Z]+)` \| (unset|`[^`]*`) \|", PAGE, re.MULTILINE))
+
+
+def test_the_page_lists_each_setting_once() -> None:
+    assert sorted(re.findall(r"^\| `([a-zA-Z]+)` \|", PAGE, re.MULTILINE)) == sorted(FIELDS)
+
+
+@pytest.mark.parametrize("key", sorted(FIELDS))
+def test_a_settings_default_is_that_of_the_manifests(key: str) -> None:
+    assert SHOWN[key].strip("`") == DEFAULTS.get(key, "unset")

@@ -1,0 +1,87 @@
+"""What the guard says, text by text: to a scheduler's log, and to whoever drains a node.
+
+To change a text, delete `golden/guard.txt`, run this test twice, and read the difference.
+"""
+
+from datetime import datetime
+from pathlib import Path
+
+from reprieve_policy.config.walltime import Walltime
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import pod_views
+from reprieve_policy.lifecycle.eviction import Eviction, Phase
+from reprieve_policy.lifecycle.eviction import Ground as Protection
+from reprieve_policy.preemption import guard
+from reprieve_policy.preemption.guard import Door, Seeker, Sought
+from reprieve_policy.preemption.selection import Ground, Refusal
+from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "guard.txt"
+FACTS = Facts(operator_is_there=True)
+PREEMPTED = Seeker(door=Door.PREEMPTION)
+
+
+def sought(pod: PodBuilder, **fields: object) -> Sought:
+    (view,) = pod_views(pod.build())
+    return Sought(view=view, **fields)  # type: ignore[arg-type]  # named by this module only
+
+
+def in_phase(phase: Phase, **fields: object) -> Eviction:
+    known = {"eviction_id": "e", "requested_at": NOW, "deadline": after(600), **fields}
+    return Eviction(phase=phase, **known)  # type: ignore[arg-type]  # named by this module only
+
+
+def refused(ground: Ground, until: datetime | None = None) -> Seeker:
+    detail = "what only an owner may read: pod worker-7 has priority 9000"
+    return Seeker(door=Door.PREEMPTION, refusal=Refusal(ground, detail, until))
+
+
+HINTING = a_pod().with_hint()
+SAID = {
+    "told now": (sought(HINTING), PREEMPTED),
+    "marked, and not taken up": (sought(HINTING, is_asked=True), PREEMPTED),
+    "told before": (sought(HINTING, state=in_phase(Phase.HINTED)), PREEMPTED),
+    "just taken up": (sought(HINTING, state=in_phase(Phase.REQUESTED)), PREEMPTED),
+    "saved": (sought(HINTING, state=in_phase(Phase.SAVED)), PREEMPTED),
+    "class 10": (sought(a_pod().labelled("quota.scheduling.koordinator.sh/preemptible", "false")), PREEMPTED),
+    "near completion": (sought(HINTING, walltime=Walltime(after(-3500), 3600)), PREEMPTED),
+    "reprieved by the operator": (
+        sought(HINTING, state=in_phase(Phase.REPRIEVED, refused_on=Protection.NEAR_COMPLETION)),
+        PREEMPTED,
+    ),
+    "a toleration": (sought(HINTING), refused(Ground.TOLERATION)),
+    "a toleration that ends": (sought(HINTING), refused(Ground.TOLERATION, after(600))),
+    "a class": (sought(HINTING), refused(Ground.CLASS)),
+    "what it is defended with": (sought(HINTING), refused(Ground.PRIORITY)),
+    "another ground": (sought(HINTING), refused(Ground.QUOTA)),
+    "one of its gang is protected": (sought(HINTING), refused(Ground.GANG)),
+    "a second set": (sought(HINTING), Seeker(door=Door.PREEMPTION, is_busy=True)),
+    "a budget": (sought(HINTING), Seeker(door=Door.EVICTION, is_held=True)),
+}
+
+
+def test_every_text_is_as_it_was_agreed() -> None:
+    texts = {case: message(*asked) for case, asked in SAID.items()}
+    texts["too many evictions at once"] = str(guard.TOO_MANY.violation)
+    said = "".join(f"# {case}\n{text}\n" for case, text in texts.items())
+    if not GOLDEN.exists():
+        GOLDEN.write_text(said, encoding="utf-8")
+        raise AssertionError(f"{GOLDEN.name} was not there: written anew")
+    assert said == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_no_text_names_anybody_or_says_what_others_are_worth() -> None:
+    said = " ".join(message(*asked) for asked in SAID.values())
+    assert "worker-7" not in said
+    assert "9000" not in said
+
+
+def test_every_text_is_short_enough_to_be_a_warning() -> None:
+    too_long = [text for text in (message(*asked) for asked in SAID.values()) if len(text) >= 120]
+    assert too_long == []
+
+
+def message(pod: Sought, seeker: Seeker) -> str:
+    ruling = guard.decide(pod, seeker, FACTS, NOW)
+    assert ruling.violation is not None
+    return str(ruling.violation)

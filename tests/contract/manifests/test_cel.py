@@ -1,0 +1,90 @@
+"""What the overlay leaves to the webhooks, against what the base's webhooks are called for and what the policies cover."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from reprieve_policy import keys
+from reprieve_policy.admission.rules import RULES
+from reprieve_policy.cel import policies
+from reprieve_testing import manifests
+
+OVERLAY = manifests.MANIFESTS / "overlays" / "cel"
+NAME = "is-not-left-to-the-api-server"
+COVERED = {
+    keys.PREEMPTION_CLASS,
+    keys.CHECKPOINT,
+    keys.CHECKPOINT_TIMEOUT,
+    keys.MAX_DEFERRAL,
+    keys.REQUEUE,
+    keys.REQUEUE_ENV,
+}
+"""Keys of pods about which no rule but the policies' has a word."""
+IN_TEMPLATES = {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
+"""In a template a mark is refused, whatever it says."""
+
+
+def patches(kind: str) -> dict[str, Any]:
+    """Return by the webhook's name what is patched into it; every patch is preceded by a test of that name."""
+    operations = yaml.safe_load((OVERLAY / f"{kind}-webhooks.yaml").read_text())
+    base = manifests.named(f"{kind.capitalize()}WebhookConfiguration", "reprieve-webhooks")["webhooks"]
+    found = {}
+    for tested, patched in zip(operations[::2], operations[1::2], strict=True):
+        index = int(tested["path"].split("/")[2])
+        assert (tested["op"], tested["value"]) == ("test", base[index]["name"])
+        assert patched["path"].startswith(f"/webhooks/{index}/matchConditions")
+        value = patched["value"]
+        found[tested["value"]] = (value[0] if isinstance(value, list) else value, base[index])
+    return found
+
+
+def keys_of(patched: tuple[Any, Any]) -> tuple[set[str], set[str]]:
+    """Return the keys for which the webhook is called in the base, and those for which it is still called."""
+    condition, webhook = patched
+    assert condition["name"] == NAME
+    return set(manifests.keys_in(webhook["matchConditions"])), set(manifests.keys_in(condition["expression"]))
+
+
+def test_what_the_overlay_renders_are_all_policies() -> None:
+    (kustomization,) = manifests.read(OVERLAY / "kustomization.yaml")
+    assert kustomization["resources"] == ["../../base", "policies.yaml"]
+    assert set(policies.RULES) <= {rule.id for rule in RULES}
+
+
+def test_a_pod_reaches_a_webhook_for_what_the_policies_do_not_cover() -> None:
+    called, still_called = keys_of(patches("validating")["pods.reprieve.dev"])
+    assert still_called - {keys.HOME_NAMESPACE} == called - COVERED - {keys.HOME_NAMESPACE}
+    assert keys.HOME_NAMESPACE in still_called
+
+
+def test_a_template_reaches_a_webhook_for_what_the_policies_do_not_cover() -> None:
+    called, still_called = keys_of(patches("validating")["templates.reprieve.dev"])
+    assert still_called == called - COVERED - IN_TEMPLATES
+
+
+def test_a_priority_class_reaches_a_webhook_for_what_the_policies_do_not_cover() -> None:
+    called, still_called = keys_of(patches("validating")["priorityclasses.reprieve.dev"])
+    assert still_called == called - {keys.DEFAULT_PREEMPTION_CLASS}
+
+
+def test_every_other_webhook_stays_as_it_is() -> None:
+    assert set(patches("validating")) == {f"{name}.reprieve.dev" for name in ("pods", "templates", "priorityclasses")}
+    assert set(patches("mutating")) == {"pods.reprieve.dev", "priorityclasses.reprieve.dev"}
+
+
+def test_a_created_pod_reaches_a_webhook_for_what_others_say_of_it() -> None:
+    condition, _ = patches("mutating")["pods.reprieve.dev"]
+    assert condition["name"] == NAME
+    told = {keys.PREEMPTION_CLASS, keys.KOORDINATOR_SOFT_EVICTION, keys.AGENT, keys.CHECKPOINT, keys.CHECKPOINT_HINT}
+    assert set(manifests.keys_in(condition["expression"])) == told
+    assert "owner.?controller" in condition["expression"]
+
+
+@pytest.mark.parametrize("kind", ["MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"])
+def test_no_policy_has_the_name_of_one_of_the_base(kind: str) -> None:
+    rendered = {
+        found["metadata"]["name"] for found in manifests.read(OVERLAY / "policies.yaml") if found["kind"] == kind
+    }
+    assert rendered
+    assert not rendered & {found["metadata"]["name"] for found in manifests.of_kind(kind)}

@@ -1,0 +1,198 @@
+"""The guard's expressions against the words and states of the policy that they stand for."""
+
+import re
+from typing import Any
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.admission import permissions
+from reprieve_policy.admission.review import decide_admission
+from reprieve_policy.admission.rules.soft_eviction_mark import _IN_TEMPLATE
+from reprieve_policy.config import namespace, preemption_class
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube import controllers
+from reprieve_policy.kube import owners as owners_table
+from reprieve_policy.kube.kinds import TEMPLATE_KINDS
+from reprieve_policy.lifecycle import mark, transitions
+from reprieve_policy.preemption import guard
+from reprieve_policy.preemption.guard import Door
+from reprieve_testing import manifests
+from reprieve_testing.builders import NOW, a_pod
+
+POLICIES = manifests.of_kind("ValidatingAdmissionPolicy")
+EACH = [pytest.param(found, id=found["metadata"]["name"]) for found in POLICIES]
+KEYS = {value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)}
+TOLERATIONS = {
+    prefix + name
+    for prefix in (keys.TOLERATION_PREFIX, keys.OLD_TOLERATION_PREFIX)
+    for name in (keys.MINIMUM_PREEMPTABLE_PRIORITY, keys.TOLERATION_SECONDS)
+}
+
+
+def spec_of(name: str) -> Any:
+    return manifests.named("ValidatingAdmissionPolicy", name)["spec"]
+
+
+def expression_of(policy: str, variable: str) -> str:
+    (found,) = [item["expression"] for item in spec_of(policy)["variables"] if item["name"] == variable]
+    return str(found)
+
+
+@pytest.mark.parametrize("policy", EACH)
+def test_an_error_in_it_refuses(policy: Any) -> None:
+    assert policy["spec"]["failurePolicy"] == "Fail"
+
+
+@pytest.mark.parametrize("policy", EACH)
+def test_it_is_in_force_in_every_namespace(policy: Any) -> None:
+    binding = manifests.named("ValidatingAdmissionPolicyBinding", policy["metadata"]["name"])["spec"]
+    assert binding == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+    assert set(policy["spec"]["matchConstraints"]) == {"resourceRules"}
+
+
+@pytest.mark.parametrize("policy", EACH)
+def test_its_refusals_are_forbidden_not_invalid(policy: Any) -> None:
+    assert {validation["reason"] for validation in policy["spec"]["validations"]} == {"Forbidden"}
+
+
+def test_every_way_to_write_a_pods_metadata_is_guarded() -> None:
+    (rule,) = spec_of("reprieve-soft-evictions")["matchConstraints"]["resourceRules"]
+    assert set(rule["operations"]) == {"CREATE", "UPDATE"}
+    assert set(rule["resources"]) == {"pods", "pods/status", "pods/resize", "pods/ephemeralcontainers"}
+    (bindings,) = spec_of("reprieve-bindings")["matchConstraints"]["resourceRules"]
+    assert set(bindings["resources"]) == {"bindings", "pods/binding"}
+
+
+def test_what_is_guarded_is_what_the_operator_writes_and_the_marks() -> None:
+    (condition,) = spec_of("reprieve-soft-evictions")["matchConditions"]
+    written = {keys.EVICTION, keys.EVICTION_REQUEST, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST, keys.CLEANUP_FINALIZER}
+    marks = {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
+    assert set(manifests.keys_in(condition["expression"])) == written | marks | gang_keys()
+
+
+def gang_keys() -> set[str]:
+    return set(manifests.keys_in(expression_of("reprieve-soft-evictions", "isInGang")))
+
+
+def test_a_marked_pod_that_joins_a_gang_is_guarded_by_every_key_of_a_gang() -> None:
+    joined = set(manifests.keys_in(expression_of("reprieve-soft-evictions", "gangsJoined")))
+    assert joined == gang_keys() | {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
+
+
+@pytest.mark.parametrize("policy", ["reprieve-soft-evictions", "reprieve-bindings", "reprieve-templates"])
+def test_whatever_the_operator_writes_is_guarded_on_every_way_to_a_pod(policy: str) -> None:
+    ours = {keys.EVICTION, keys.EVICTION_REQUEST, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST}
+    assert ours <= set(manifests.keys_in(str(spec_of(policy))))
+
+
+def test_an_eviction_is_over_in_the_guard_where_it_is_over_in_the_policy() -> None:
+    expression = expression_of("reprieve-soft-evictions", "isUnderWay")
+    (phases,) = re.findall(r'"phase":"\(([a-z|]+)\)"', expression)
+    assert set(phases.split("|")) == {phase.value for phase in transitions.TERMINAL}
+
+
+def test_a_mark_in_the_guard_is_a_mark_in_the_policy() -> None:
+    expression = expression_of("reprieve-soft-evictions", "marksSet")
+    assert f"in ['{mark.REQUESTED}', '{mark.EVICT}', '{mark.MARKED}']" in expression
+    assert set(mark.ASKING) == {mark.REQUESTED, mark.EVICT}
+    assert all(value in ("", "false") for value in mark._NOT_A_MARK)
+    assert expression.count("['', 'false']") == 2
+
+
+def test_a_mark_in_a_template_is_refused_with_the_rules_words() -> None:
+    (_, validation, _) = spec_of("reprieve-templates")["validations"]
+    assert validation["message"] == _IN_TEMPLATE
+    assert f": Forbidden: {_IN_TEMPLATE}'" in validation["messageExpression"]
+
+
+def test_templates_are_guarded_wherever_the_rules_look_and_beyond() -> None:
+    resources = {
+        name
+        for rule in spec_of("reprieve-templates")["matchConstraints"]["resourceRules"]
+        for name in rule["resources"]
+    }
+    assert {f"{kind.lower()}s" for kind in TEMPLATE_KINDS} <= resources
+    assert "cronjobs" in resources
+
+
+def test_what_is_assumed_of_a_pod_without_a_class_is_what_the_policy_gives_it() -> None:
+    expression = expression_of("reprieve-protection", "assumedClass")
+    types = {name: value for name, value in namespace.WORKLOAD_TYPE_CLASS.items() if name != namespace.SENSITIVE}
+    assert dict(re.findall(r"'([a-z-]+)': '(\d+)'", expression)) == {name: str(value) for name, value in types.items()}
+    assert expression.strip().endswith(f".orValue('{preemption_class.DEFAULT}')")
+    assert f"'{namespace.SENSITIVE}' ? '{preemption_class.HIGHEST}'" in expression
+
+
+def test_a_protection_that_rises_is_refused_with_the_rules_words() -> None:
+    said = {validation["message"] for validation in spec_of("reprieve-protection")["validations"]}
+    old = a_pod().in_class(3).build()
+    raised = a_pod().in_class(4).labelled(keys.PREEMPTIBLE, "false").defended_as("gold").build()
+    told = {str(violation) for violation in decide_admission(raised, old, Facts()).violations}
+    assert {text for text in told if ": Forbidden: " in text} == {
+        text for text in said if "claim-sensitive" not in text
+    }
+
+
+def test_the_whole_policy_of_a_namespace_is_guarded() -> None:
+    (condition,) = spec_of("reprieve-namespace-policies")["matchConditions"]
+    assert set(manifests.keys_in(condition["expression"])) == set(namespace._READERS)
+
+
+def test_ledgers_are_guarded_on_every_kind_that_has_one() -> None:
+    rules = spec_of("reprieve-ledgers")["matchConstraints"]["resourceRules"]
+    guarded = {(group, name) for rule in rules for group in rule["apiGroups"] for name in rule["resources"]}
+    owners = {(row.group, row.resource) for row in owners_table.OWNERS.values()}
+    assert guarded == owners | {(group, f"{resource}/status") for group, resource in owners}
+    condition, exception = spec_of("reprieve-ledgers")["matchConditions"]
+    assert set(manifests.keys_in(condition["expression"])) == {keys.LEDGER, keys.SUSPENDED}
+    assert all(f"'{user}'" in exception["expression"] for user in controllers.OF_DEPLOYMENTS)
+
+
+def test_every_right_that_it_asks_for_can_be_granted() -> None:
+    text = (manifests.BASE / "guard.yaml").read_text()
+    asked = set(re.findall(r"group\('reprieve\.dev'\)\.resource\('([a-z]+)'\)\.check\('([a-z-]+)'\)", text))
+    granted = {
+        (resource, verb)
+        for role in manifests.of_kind("ClusterRole")
+        for rule in role["rules"]
+        if rule["apiGroups"] == ["reprieve.dev"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert asked == {
+        ("softevictions", "report"),
+        ("softevictions", "cancel"),
+        ("softevictions", "mark"),
+        ("policies", "edit"),
+        ("preemptionclasses", "claim-sensitive"),
+    }
+    by_webhooks = {(permissions.CLAIM_NON_PREEMPTIBLE.resource, permissions.CLAIM_NON_PREEMPTIBLE.verb)}
+    assert asked | by_webhooks == granted
+    # Of templates that the guard does not find, the webhooks ask for the same right.
+    assert (permissions.CLAIM_SENSITIVE.resource, permissions.CLAIM_SENSITIVE.verb) in asked
+
+
+def test_virtual_rights_are_checked_for_the_whole_cluster() -> None:
+    text = (manifests.BASE / "guard.yaml").read_text()
+    for right in ("softevictions", "policies", "preemptionclasses"):
+        assert re.search(rf"resource\('{right}'\)\.namespace", text) is None
+
+
+def test_every_key_in_the_manifests_is_one_of_the_policys() -> None:
+    found = {key for item in manifests.base() for key in manifests.keys_in(item)}
+    assert found <= KEYS | TOLERATIONS
+
+
+def test_whom_the_webhooks_rights_are_narrowed_for_is_whom_they_run_as() -> None:
+    (condition,) = spec_of("reprieve-marks")["matchConditions"]
+    (binding,) = [one for one in manifests.of_kind("ClusterRoleBinding") if one["metadata"]["name"] == "reprieve-guard"]
+    (subject,) = binding["subjects"]
+    identity = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+    assert condition["expression"] == f"request.userInfo.username == '{identity}'"
+
+
+def test_what_the_webhooks_may_write_is_the_mark() -> None:
+    (validation,) = spec_of("reprieve-marks")["validations"]
+    written = {change.key for door in Door for change in guard.changes_for(door, "uid", NOW)}
+    assert set(manifests.keys_in(validation["expression"])) == written

@@ -1,0 +1,232 @@
+"""What each program may do, against what it does: a right that no call needs is as wrong as one that is missing."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from reprieve_cli.commands import audit
+from reprieve_operator.settings import OperatorSettings
+from reprieve_policy.admission import permissions
+from reprieve_policy.kube import controllers
+from reprieve_policy.kube.template_kinds import WELL_KNOWN
+from reprieve_testing import manifests
+from reprieve_webhooks.settings import Settings
+
+OPERATOR, WEBHOOKS = OperatorSettings(), Settings()
+
+
+class Right(NamedTuple):
+    """One verb on one resource; `name` empty: on all. `namespace` empty: in all."""
+
+    verb: str
+    resource: str
+    name: str = ""
+    namespace: str = ""
+
+
+def everywhere(resource: str, verbs: str, name: str = "") -> set[Right]:
+    return {Right(verb, resource, name) for verb in verbs.split()}
+
+
+def at_home(resource: str, verbs: str, name: str = "") -> set[Right]:
+    return {Right(verb, resource, name, WEBHOOKS.namespace) for verb in verbs.split()}
+
+
+CALLS = {
+    "reprieve-webhooks": {
+        # cache.py: two watches and look-ups of what a watch has not seen yet; inheritance.py: ledgers as metadata.
+        *everywhere("namespaces", "get list watch"),
+        *everywhere("scheduling.k8s.io/priorityclasses", "get list watch"),
+        # gate_facts.py looks one up where the gang gate asks what it makes.
+        *everywhere("batch/jobs", "get list watch"),
+        *everywhere("apps/statefulsets", "get list watch"),
+        *everywhere("apps/replicasets", "get list watch"),
+        *everywhere("jobset.x-k8s.io/jobsets", "list watch"),
+        *everywhere("leaderworkerset.x-k8s.io/leaderworkersets", "list watch"),
+        *at_home("coordination.k8s.io/leases", "list watch", WEBHOOKS.operator_lease),
+        # quotas.py, rights.py
+        *everywhere("scheduling.sigs.k8s.io/elasticquotas", "list watch"),
+        *everywhere("authorization.k8s.io/subjectaccessreviews", "create"),
+        *at_home("configmaps", "list watch", WEBHOOKS.policy_config_map),
+        # members.py
+        *everywhere("pods", "get list"),
+        # guard: nominees.py, pods.py
+        *everywhere("pods", "watch patch"),
+        *everywhere("nodes", "get"),
+        *everywhere("scheduling.k8s.io/podgroups", "get"),
+        *everywhere("policy/poddisruptionbudgets", "list"),
+        *everywhere("reprieve.dev/softevictions", "mark"),
+        # reprieve_certs: the CA and its injection.
+        *at_home("secrets", "get patch", WEBHOOKS.secret_name),
+        *everywhere(
+            "admissionregistration.k8s.io/mutatingwebhookconfigurations", "get patch", WEBHOOKS.webhook_configuration
+        ),
+        *everywhere(
+            "admissionregistration.k8s.io/validatingwebhookconfigurations", "get patch", WEBHOOKS.webhook_configuration
+        ),
+    },
+    "reprieve-operator": {
+        # The watch, the sweep, effects.py.
+        *everywhere("pods", "get list watch patch delete"),
+        *everywhere("pods/status", "patch"),
+        *everywhere("pods/eviction", "create"),
+        *everywhere("reprieve.dev/softevictions", "report"),
+        # namespace_policies.py
+        *everywhere("namespaces", "list watch"),
+        # ledgerkeeper.py, owner_jobs.py, resumer.py
+        *everywhere("batch/jobs", "get list patch"),
+        *everywhere("apps/statefulsets", "get patch"),
+        *everywhere("apps/replicasets", "get patch"),
+        *everywhere("jobset.x-k8s.io/jobsets", "get patch"),
+        *everywhere("leaderworkerset.x-k8s.io/leaderworkersets", "get patch"),
+        # gang_census.py, pod_groups.py, gangs.py
+        *everywhere("scheduling.k8s.io/priorityclasses", "list"),
+        *everywhere("scheduling.k8s.io/podgroups", "get list"),
+        *everywhere("scheduling.k8s.io/podgroups/status", "patch"),
+        # announce.py
+        *everywhere("events.k8s.io/events", "create"),
+        *at_home("configmaps", "list watch", "reprieve-policy"),
+        # election.py
+        *at_home("coordination.k8s.io/leases", "create"),
+        *at_home("coordination.k8s.io/leases", "get update", OPERATOR.lease_name),
+        # bare_store.py
+        *at_home("apps/controllerrevisions", "create get list delete"),
+    },
+}
+
+
+def rights_of(account: str) -> set[Right]:
+    return {right for binding in _bindings_of(account) for right in _rights_in(binding)}
+
+
+def _bindings_of(account: str) -> Iterator[Any]:
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for binding in manifests.of_kind(kind):
+            if any(subject["name"] == account for subject in binding["subjects"]):
+                yield binding
+
+
+def _rights_in(binding: Any) -> Iterator[Right]:
+    role = manifests.named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
+    namespace = binding["metadata"].get("namespace", "")
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    for name in rule.get("resourceNames", [""]):
+                        yield Right(verb, f"{group}/{resource}" if group else resource, name, namespace)
+
+
+def test_the_webhooks_may_do_what_they_do_and_no_more() -> None:
+    assert rights_of("reprieve-webhooks") == CALLS["reprieve-webhooks"]
+
+
+def test_the_operator_may_do_what_it_does_and_no_more() -> None:
+    assert rights_of("reprieve-operator") == CALLS["reprieve-operator"]
+
+
+def test_nothing_is_granted_by_a_wildcard() -> None:
+    for role in (*manifests.of_kind("ClusterRole"), *manifests.of_kind("Role")):
+        assert "*" not in str(role["rules"]), role["metadata"]["name"]
+
+
+def test_no_secret_is_listed_and_none_created() -> None:
+    granted = {right for account in CALLS for right in rights_of(account) if "secrets" in right.resource}
+    assert granted == at_home("secrets", "get patch", WEBHOOKS.secret_name)
+
+
+def controllers_binding() -> manifests.Object:
+    return manifests.named("ClusterRoleBinding", "reprieve:controllers-claim-sensitive")
+
+
+def test_rights_of_people_are_bound_to_nobody() -> None:
+    bindings = (found for found in manifests.of_kind("ClusterRoleBinding") if found is not controllers_binding())
+    bound = {binding["roleRef"]["name"] for binding in bindings}
+    assert bound == {*CALLS, "reprieve-guard"}
+    for_people = {role["metadata"]["name"] for role in manifests.of_kind("ClusterRole")} - bound
+    asked = {"reprieve:cancel-soft-evictions", "reprieve:edit-policies", "reprieve:claim-non-preemptible"}
+    assert for_people == asked | {
+        "reprieve:answer-evictions",
+        "reprieve:audit",
+        "reprieve:claim-sensitive",
+        "reprieve:read-nodes",
+        "reprieve:send-signals",
+        "reprieve-bare-pods",
+    }
+
+
+def test_who_grants_the_operator_signals_grants_it_nothing_else_and_in_one_namespace() -> None:
+    (binding,) = manifests.read(manifests.EXAMPLES / "signal" / "rolebinding.yaml")
+    operator = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR.namespace}
+    assert (binding["kind"], binding["subjects"]) == ("RoleBinding", [operator])
+    assert {right[:2] for right in _rights_in(binding)} == {("get", "pods/exec"), ("create", "pods/exec")}
+
+
+def test_a_workload_that_answers_by_annotation_may_patch_pods_of_its_namespace_and_nothing_else() -> None:
+    account, role, binding = manifests.read(manifests.EXAMPLES / "annotation" / "rbac.yaml")
+    assert [found["kind"] for found in (account, role, binding)] == ["ServiceAccount", "Role", "RoleBinding"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert (subject["kind"], subject["name"]) == ("ServiceAccount", account["metadata"]["name"])
+
+
+def test_who_has_lost_nodes_looked_at_grants_the_operator_to_read_one_and_nothing_else() -> None:
+    (binding,) = manifests.read(manifests.EXAMPLES / "lost-nodes.yaml")
+    operator = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR.namespace}
+    assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
+    assert {right[:2] for right in _rights_in(binding)} == {("get", "nodes")}
+
+
+def test_who_has_evictions_answered_grants_the_operator_to_watch_them_and_to_write_their_status_and_nothing_else() -> (
+    None
+):
+    (binding,) = manifests.read(manifests.EXAMPLES / "eviction-requests.yaml")
+    operator = {"kind": "ServiceAccount", "name": "reprieve-operator", "namespace": OPERATOR.namespace}
+    assert (binding["kind"], binding["subjects"]) == ("ClusterRoleBinding", [operator])
+    evictions = "lifecycle.k8s.io/evictions"
+    granted = {("list", evictions), ("watch", evictions), ("patch", f"{evictions}/status")}
+    assert {right[:2] for right in _rights_in(binding)} == granted
+
+
+def test_who_makes_pods_from_checked_templates_may_claim_the_class_in_them_and_nothing_else() -> None:
+    binding = controllers_binding()
+    assert binding["roleRef"]["name"] == "reprieve:claim-sensitive"
+    assert {_user_of(subject) for subject in binding["subjects"]} == controllers.USERS
+    assert set(_rights_in(binding)) == everywhere("reprieve.dev/preemptionclasses", "claim-sensitive")
+
+
+def _user_of(subject: Any) -> str:
+    if subject["kind"] == "User":
+        return str(subject["name"])
+    return f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+
+
+SIMULATED = {"nodes", "policy/poddisruptionbudgets"}
+"""What `simulate` and `reclaim` read beside the kinds that have rules."""
+
+
+def test_an_audit_may_read_every_kind_that_it_judges_and_write_nothing() -> None:
+    role = {"roleRef": {"kind": "ClusterRole", "name": "reprieve:audit"}, "metadata": {}}
+    judged = {f"{row.group}/{row.resource}" if row.group else row.resource for row in audit.ROWS}
+    judged |= {f"{row.group}/{row.kind.lower()}s" for row in WELL_KNOWN.rows}
+    named = {"configmaps": WEBHOOKS.policy_config_map}
+    assert set(_rights_in(role)) == {
+        right for name in judged | SIMULATED for right in everywhere(name, "get list", named.get(name, ""))
+    }
+
+
+def test_subjects_are_the_service_accounts_of_the_base() -> None:
+    accounts = {
+        (item["metadata"]["namespace"], item["metadata"]["name"]) for item in manifests.of_kind("ServiceAccount")
+    }
+    for binding in (*manifests.of_kind("ClusterRoleBinding"), *manifests.of_kind("RoleBinding")):
+        if binding is controllers_binding():
+            continue
+        assert {(subject["namespace"], subject["name"]) for subject in binding["subjects"]} <= accounts
+
+
+def test_the_rights_that_rules_ask_for_can_be_granted() -> None:
+    role = manifests.named("ClusterRole", "reprieve:claim-non-preemptible")
+    (rule,) = role["rules"]
+    right = permissions.CLAIM_NON_PREEMPTIBLE
+    assert rule == {"apiGroups": ["reprieve.dev"], "resources": [right.resource], "verbs": [right.verb]}

@@ -1,0 +1,270 @@
+"""The webhook configurations against the server that they call and the rules that it runs."""
+
+import re
+from typing import Any
+from unittest.mock import Mock, sentinel
+
+import pytest
+import yaml
+
+from reprieve_policy import keys
+from reprieve_policy.admission.rules import RULES
+from reprieve_policy.checkpointing import checkpoint_plan
+from reprieve_policy.config import namespace
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.config.toleration import annotation_keys
+from reprieve_policy.gangs import dialects
+from reprieve_policy.kube import controllers
+from reprieve_policy.kube.kinds import CUSTOM, KINDS, TEMPLATE_KINDS
+from reprieve_policy.kube.template_kinds import WELL_KNOWN
+from reprieve_policy.preemption.selection import snapshot_builder
+from reprieve_testing import manifests
+from reprieve_webhooks.guard.handler import Guard
+from reprieve_webhooks.guard.secret_path import PATH
+from reprieve_webhooks.metrics import Metrics
+from reprieve_webhooks.server import Webhooks
+from reprieve_webhooks.settings import Settings
+
+SETTINGS = Settings()
+NAME = SETTINGS.webhook_configuration
+MUTATING = manifests.named("MutatingWebhookConfiguration", NAME)["webhooks"]
+VALIDATING = manifests.named("ValidatingWebhookConfiguration", NAME)["webhooks"]
+GUARDING = [found for found in VALIDATING if found["clientConfig"]["service"]["path"] == "/guard"]
+RULING = [found for found in VALIDATING if found not in GUARDING]
+ALL = [pytest.param(webhook, id=webhook["name"]) for webhook in (*MUTATING, *VALIDATING)]
+DEPLOYMENT = manifests.named("Deployment", "reprieve-webhooks")
+KIND_OF = {row.resource: kind for kind, row in KINDS.items()}
+TOLERATIONS = {*annotation_keys(keys.TOLERATION_PREFIX), *annotation_keys(keys.OLD_TOLERATION_PREFIX)}
+ON_PODS = {
+    keys.PREEMPTION_CLASS,
+    keys.PREEMPTIBLE,
+    keys.CAN_PREEMPT,
+    keys.QUOTA_NAME,
+    keys.PREEMPTION_PRIORITY_CLASS,
+    keys.KOORDINATOR_SOFT_EVICTION,
+    *checkpoint_plan.KEYS,
+    keys.AGENT,
+    *TOLERATIONS,
+    *({place.key for place in dialects.PLACES if place.holder != "spec"} - {keys.JOB}),
+    keys.KOORDINATOR_MODE,
+}
+"""What the rules on pods read of them; a Job's name alone says nothing: its pods are all of one template."""
+
+
+def routes() -> set[tuple[str, str]]:
+    server = Webhooks(
+        sentinel.facts,
+        Metrics(),
+        sentinel.readiness,
+        max_review_bytes=1,
+        read_timeout_seconds=1.0,
+        guard=Mock(spec=Guard),
+    )
+    server.serve_guard_at([PATH])
+    return set(server._routes)
+
+
+def webhook(webhooks: list[Any], name: str) -> Any:
+    (found,) = [found for found in webhooks if found["name"] == f"{name}.{keys.PREFIX.rstrip('/')}"]
+    return found
+
+
+def conditions(found: Any) -> str:
+    return " ".join(condition["expression"] for condition in found["matchConditions"])
+
+
+def kinds_of(webhooks: list[Any]) -> set[str]:
+    rules = [rule for found in webhooks for rule in found["rules"]]
+    groups = {row.group for row in WELL_KNOWN.rows}
+    built_in = {
+        KIND_OF[name.partition("/")[0]]
+        for rule in rules
+        if not groups & {*rule["apiGroups"]}
+        for name in rule["resources"]
+    }
+    return built_in | ({CUSTOM} if any(groups & {*rule["apiGroups"]} for rule in rules) else set())
+
+
+@pytest.mark.parametrize("found", ALL)
+def test_an_outage_refuses_nothing_and_delays_little(found: Any) -> None:
+    assert found["failurePolicy"] == "Ignore"
+    assert found["timeoutSeconds"] <= 3
+
+
+@pytest.mark.parametrize("found", ALL)
+def test_a_dry_run_may_call_it(found: Any) -> None:
+    assert found["sideEffects"] == ("NoneOnDryRun" if found in GUARDING else "None")
+    assert found["admissionReviewVersions"] == ["v1"]
+
+
+@pytest.mark.parametrize("found", ALL)
+def test_the_server_has_the_path_and_the_service_its_port(found: Any) -> None:
+    service = found["clientConfig"]["service"]
+    assert ("POST", service["path"]) in routes()
+    assert (service["namespace"], service["name"]) == (SETTINGS.namespace, SETTINGS.service_name)
+    (port,) = manifests.named("Service", SETTINGS.service_name)["spec"]["ports"]
+    (container,) = DEPLOYMENT["spec"]["template"]["spec"]["containers"]
+    assert port["port"] == service.get("port", 443)
+    assert {"name": port["targetPort"], "containerPort": SETTINGS.listen_port} in container["ports"]
+
+
+@pytest.mark.parametrize("found", ALL)
+def test_no_certificate_is_in_the_manifests(found: Any) -> None:
+    assert set(found["clientConfig"]) == {"service"}
+
+
+@pytest.mark.parametrize("found", ALL)
+def test_the_systems_own_namespaces_are_always_exempt(found: Any) -> None:
+    if found["rules"][0]["resources"] in (["priorityclasses"], ["configmaps"]):
+        return
+    exempt = {
+        expression["key"]: expression["values"]
+        for expression in found["namespaceSelector"]["matchExpressions"]
+        if expression["operator"] == "NotIn"
+    }
+    assert exempt["kubernetes.io/metadata.name"] == ["kube-system", SETTINGS.namespace]
+    if "namespaces" not in found["rules"][0]["resources"]:
+        assert exempt[keys.ENFORCEMENT] == [namespace.OFF]
+
+
+def test_every_kind_that_a_rule_is_about_is_reviewed_and_no_other() -> None:
+    assert kinds_of(RULING) == {kind for rule in RULES for kind in rule.kinds}
+    assert kinds_of(MUTATING) == {"Pod", "PriorityClass"}
+
+
+def test_templates_are_those_of_the_rules() -> None:
+    assert kinds_of([webhook(VALIDATING, "templates")]) == set(TEMPLATE_KINDS)
+
+
+def test_a_pod_that_changes_what_a_rule_reads_is_reviewed() -> None:
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "pods")))) == ON_PODS
+
+
+def test_a_template_that_says_what_a_rule_reads_is_reviewed() -> None:
+    also = {keys.SOFT_EVICTION, keys.HOME_NAMESPACE}
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "templates")))) == ON_PODS | also
+
+
+def test_a_priority_class_that_says_what_a_rule_reads_is_reviewed() -> None:
+    own = {keys.PREEMPTION_PRIORITY_CLASS, keys.DEFAULT_PREEMPTION_CLASS}
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "priorityclasses")))) == TOLERATIONS | own
+    halves = set(annotation_keys(keys.TOLERATION_PREFIX))
+    assert set(manifests.keys_in(conditions(webhook(MUTATING, "priorityclasses")))) == halves
+
+
+def test_the_well_known_kinds_of_other_projects_are_reviewed_in_every_version() -> None:
+    found = webhook(VALIDATING, "custom")
+    # The plural that their own CustomResourceDefinitions give them.
+    known = {(row.group, row.kind.lower() + "s") for row in WELL_KNOWN.rows}
+    assert {(*rule["apiGroups"], name) for rule in found["rules"] for name in rule["resources"]} == known
+    assert all(rule["apiVersions"] == ["*"] for rule in found["rules"])
+    assert "object.?spec != oldObject.?spec" in conditions(found)
+
+
+def test_the_patch_that_adds_a_kind_is_shown_for_the_right_webhook() -> None:
+    shown = (manifests.MANIFESTS / "README.md").read_text()
+    index = [found["name"] for found in VALIDATING].index("custom.reprieve.dev")
+    assert f"{{op: test, path: /webhooks/{index}/name, value: custom.reprieve.dev}}" in shown
+    assert f"path: /webhooks/{index}/rules/-" in shown
+
+
+def test_the_patch_that_adds_a_scheduler_is_shown_for_the_right_webhook() -> None:
+    shown = (manifests.ROOT / "docs" / "guard-reference.md").read_text()
+    index = [found["name"] for found in VALIDATING].index("preemptions.reprieve.dev")
+    assert f"{{op: test, path: /webhooks/{index}/name, value: preemptions.reprieve.dev}}" in shown
+    assert f"path: /webhooks/{index}/matchConditions/0/expression" in shown
+    assert "userInfo" in VALIDATING[index]["matchConditions"][0]["expression"]
+
+
+def test_a_native_workload_or_group_is_reviewed_where_it_says_what_it_is_defended_with() -> None:
+    found = webhook(VALIDATING, "groups")
+    assert set(manifests.keys_in(conditions(found))) == {keys.PREEMPTION_PRIORITY_CLASS}
+    (rule,) = found["rules"]
+    assert {KIND_OF[resource] for resource in rule["resources"]} == {"Workload", "PodGroup"}
+    for resource in rule["resources"]:
+        row = KINDS[KIND_OF[resource]]
+        assert (rule["apiGroups"], tuple(rule["apiVersions"])) == ([row.group], row.versions)
+
+
+def test_an_elastic_quota_of_either_project_is_reviewed_where_its_bounds_change() -> None:
+    found, row = webhook(VALIDATING, "elasticquotas"), KINDS["ElasticQuota"]
+    (rule,) = found["rules"]
+    assert rule["apiGroups"] == [row.group, row.other_group]
+    assert (tuple(rule["apiVersions"]), rule["resources"]) == (row.versions, [row.resource])
+    assert "object.?spec != oldObject.?spec" in conditions(found)
+
+
+def test_of_configmaps_only_the_policy_is_reviewed_and_never_its_deletion() -> None:
+    found = webhook(VALIDATING, "policy")
+    (rule,) = found["rules"]
+    assert (rule["resources"], rule["operations"]) == (["configmaps"], ["CREATE", "UPDATE"])
+    assert found["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": SETTINGS.namespace}}
+    assert f"object.metadata.?name == optional.of('{SETTINGS.policy_config_map}')" in conditions(found)
+
+
+def test_a_namespace_that_changes_its_policy_is_reviewed() -> None:
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "namespaces")))) == set(namespace._READERS)
+
+
+def test_a_mark_in_koordinators_dialect_is_given_our_label() -> None:
+    found = webhook(MUTATING, "marks")
+    assert set(manifests.keys_in(conditions(found))) == {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
+    assert found["rules"][0]["resources"] == ["pods", "pods/status"]
+
+
+def test_local_programs_are_called_for_every_webhook() -> None:
+    (overlay,) = manifests.read(manifests.MANIFESTS / "overlays" / "local" / "kustomization.yaml")
+    patched = {
+        patch["target"]["kind"]: yaml.safe_load(patch["patch"]) for patch in overlay["patches"] if "target" in patch
+    }
+    for kind, webhooks in (("MutatingWebhookConfiguration", MUTATING), ("ValidatingWebhookConfiguration", VALIDATING)):
+        wanted = [f"/webhooks/{index}/clientConfig" for index in range(len(webhooks))]
+        assert [operation["path"] for operation in patched[kind]] == wanted
+
+
+def test_who_makes_a_replicaset_is_told_by_the_user_and_by_nothing_that_anybody_can_write() -> None:
+    (condition,) = [
+        found["expression"]
+        for found in webhook(VALIDATING, "templates")["matchConditions"]
+        if "replicasets" in found["expression"]
+    ]
+    assert "ownerReferences" not in condition
+    assert set(re.findall(r"'(system:[^']+)'", condition)) == set(controllers.OF_DEPLOYMENTS)
+
+
+def test_an_object_that_is_being_deleted_is_left_alone() -> None:
+    creation_only = webhook(MUTATING, "pods")
+    assert creation_only["rules"][0]["operations"] == ["CREATE"]
+    assert "!has(oldObject.metadata.deletionTimestamp)" in conditions(webhook(VALIDATING, "preemptions"))
+    for found in (*MUTATING, *RULING):
+        assert found is creation_only or "!has(object.metadata.deletionTimestamp)" in conditions(found)
+
+
+def test_the_server_finds_what_its_settings_name() -> None:
+    assert manifests.named("ConfigMap", SETTINGS.policy_config_map)["metadata"]["namespace"] == SETTINGS.namespace
+    secret = manifests.named("Secret", SETTINGS.secret_name)
+    assert secret["metadata"]["namespace"] == SETTINGS.namespace
+    assert not {"data", "stringData"} & set(secret)
+
+
+def test_the_guard_is_asked_of_deletions_by_the_policys_schedulers_and_by_nobody_else() -> None:
+    found = webhook(VALIDATING, "preemptions")
+    assert [(rule["operations"], rule["resources"]) for rule in found["rules"]] == [(["DELETE"], ["pods"])]
+    (condition,) = [one["expression"] for one in found["matchConditions"] if "userInfo" in one["expression"]]
+    (listed,) = re.findall(r"request\.userInfo\.username in \[(.*)\]", condition)
+    assert set(re.findall(r"'([^']+)'", listed)) == PolicySettings().schedulers
+
+
+def test_the_guard_is_asked_of_pods_that_say_something_of_their_preemption() -> None:
+    said = {keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.SOFT_EVICTION, keys.CHECKPOINT, keys.CHECKPOINT_HINT}
+    assert set(manifests.keys_in(conditions(webhook(VALIDATING, "preemptions")))) == said
+    # Of a gang that it is not asked about, the extender names every pod.
+    assert said == snapshot_builder._GUARDED_LABELS | snapshot_builder._GUARDED_ANNOTATIONS
+
+
+def test_the_guard_is_asked_of_every_eviction_but_the_operators() -> None:
+    found = webhook(VALIDATING, "evictions")
+    assert [(rule["operations"], rule["resources"]) for rule in found["rules"]] == [(["CREATE"], ["pods/eviction"])]
+    operator = f"system:serviceaccount:{SETTINGS.namespace}:{SETTINGS.operator_account}"
+    assert conditions(found) == f"request.userInfo.username != '{operator}'"
+    assert manifests.named("ServiceAccount", SETTINGS.operator_account)["metadata"]["namespace"] == SETTINGS.namespace

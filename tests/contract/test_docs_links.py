@@ -1,0 +1,31 @@
+"""Each link of a page that is written by hand leads to a file and, where it names one, to a heading of it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from reprieve_testing import manifests
+
+PAGES = (
+    *sorted((manifests.ROOT / "docs").glob("*.md")),
+    *(
+        manifests.ROOT / path
+        for path in ("manifests/README.md", "hack/README.md", "hack/bench/README.md", "CHANGELOG.md")
+    ),
+)
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors that GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(manifests.ROOT)))
+def test_each_link_leads_somewhere(page: Path) -> None:
+    for path, heading in LINK.findall(page.read_text(encoding="utf-8")):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not heading or heading in anchors(target.read_text(encoding="utf-8")), f"{path}#{heading}"

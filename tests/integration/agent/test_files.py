@@ -1,0 +1,279 @@
+"""The agent's files: a request in its place at once and whole, and whatever a workload may put where its answer belongs."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprieve_agent import mailbox
+from reprieve_agent.desk import Desk
+from reprieve_agent.exchange import Request
+from reprieve_agent.mailbox import Mailbox
+from reprieve_policy.checkpointing import contract
+
+ASKED = {"version": 1, "id": "uid-1", "attempt": 1, "deadline": "2026-11-21T12:10:00Z", "mayExtend": True}
+DELIVERED = {"state": "delivered", "id": "uid-1"}
+IDLE = {"state": "idle"}
+LONG_AGO = 1_000_000_000
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    folder = tmp_path / "box"
+    folder.mkdir()
+    return folder
+
+
+def a_desk(box: Path) -> Desk:
+    return Desk(Mailbox(str(box / "request")), None, lambda *_, **__: None)
+
+
+def post(desk: Desk, document: Any) -> tuple[int, Any]:
+    return send(desk, "POST", document)
+
+
+def send(desk: Desk, method: str, document: Any) -> tuple[int, Any]:
+    response = desk.handle(Request(method, json.dumps(document).encode()))
+    return response.status.value, json.loads(response.body)
+
+
+def get(desk: Desk) -> Any:
+    return json.loads(raw(desk))
+
+
+def raw(desk: Desk) -> bytes:
+    response = desk.handle(Request("GET", b""))
+    assert response.status == 200
+    return response.body
+
+
+def asked(box: Path) -> Any:
+    return json.loads((box / "request").read_text())
+
+
+def test_before_a_request_it_knows_of_none_and_writes_nothing(box: Path) -> None:
+    assert get(a_desk(box)) == IDLE
+    assert not list(box.iterdir())
+
+
+def test_a_request_is_in_its_place_when_the_asker_is_answered(box: Path) -> None:
+    assert post(a_desk(box), ASKED) == (200, DELIVERED)
+    assert asked(box) == ASKED
+    assert (box / "request").read_bytes().endswith(b"}\n")
+    assert (box / "request").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in box.iterdir()] == ["request"]
+
+
+def test_what_the_workload_writes_is_the_answer_as_it_is(box: Path) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    text = '{"id": "uid-1", "state":"saved","step":4, "path":"/ckpt/4"}\n'
+    (box / "request.answer").write_text(text)
+    assert raw(desk) == text.encode()
+    assert post(desk, ASKED) == (200, json.loads(text))
+
+
+UNNAMED: dict[str, tuple[str, Any]] = {
+    "nothing of it": ('{"state":"saving"}', {"state": "saving", "id": "uid-1"}),
+    "null": ('{"state":"saving", "id":null}', {"state": "saving", "id": "uid-1"}),
+    "half a pair, beside what is not ASCII": (
+        '{"state":"saving","message":"ä\\ud800"}',
+        {"state": "saving", "message": "ä\ud800", "id": "uid-1"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), UNNAMED.values(), ids=UNNAMED)
+def test_an_answer_that_names_no_request_is_to_the_one_that_there_is(box: Path, text: str, want: Any) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    (box / "request.answer").write_text(text)
+    assert get(desk) == get(a_desk(box)) == want
+
+
+def test_an_answer_that_names_no_request_is_as_long_as_it_may_be(box: Path) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    text = json.dumps({"state": "saving", "message": "x" * 20000})[: mailbox.MAX_ANSWER - 2] + '"}'
+    (box / "request.answer").write_text(text)
+    assert raw(desk) == text.encode()
+
+
+def test_whoever_asks_about_a_request_that_never_came_is_not_given_the_answer_to_another(box: Path) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    (box / "request.answer").write_text('{"state":"saved","step":100}')
+    found = contract.parse_answer(raw(desk), "answer")
+    assert isinstance(found, contract.Answer)
+    assert found.is_about("uid-1")
+    assert not found.is_about("uid-2")
+
+
+def test_the_same_attempt_again_is_written_once(box: Path) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    written_at = (box / "request").stat().st_ino
+    post(desk, ASKED)
+    assert (box / "request").stat().st_ino == written_at
+
+
+def test_another_attempt_is_written_and_leaves_the_answer(box: Path) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    (box / "request.answer").write_text('{"state":"saving"}')
+    assert post(desk, ASKED | {"attempt": 2}) == (200, {"state": "saving", "id": "uid-1"})
+    assert asked(box)["attempt"] == 2
+
+
+def test_an_answer_to_an_earlier_request_is_none_to_this(box: Path) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    (box / "request.answer").write_text('{"state":"saved"}')
+    assert post(desk, ASKED | {"id": "uid-2"}) == (200, {"state": "delivered", "id": "uid-2"})
+    (box / "request.answer").write_text('{"state":"saved","id":"uid-1"}')
+    assert get(desk) == {"state": "delivered", "id": "uid-2"}
+
+
+def test_an_agent_that_is_started_again_forgets_nothing(box: Path) -> None:
+    post(a_desk(box), ASKED)
+    again = a_desk(box)
+    assert get(again) == DELIVERED
+    (box / "request.answer").write_text('{"state":"saving"}')
+    assert post(again, ASKED) == (200, {"state": "saving", "id": "uid-1"})
+
+
+def test_a_request_that_is_taken_back_says_so_in_its_place(box: Path) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    cancelled = {"version": 1, "id": "uid-1", "cancelled": True}
+    assert send(desk, "DELETE", {**cancelled, "id": "uid-0"}) == (200, IDLE)
+    assert asked(box) == ASKED
+    assert send(desk, "DELETE", cancelled) == (200, IDLE)
+    assert asked(box) == cancelled
+    assert get(desk) == get(a_desk(box)) == IDLE
+
+
+def test_what_stands_in_the_requests_place_taken_back_is_no_request(box: Path) -> None:
+    (box / "request").write_text(json.dumps(ASKED | {"cancelled": True}))
+    assert get(a_desk(box)) == IDLE
+
+
+NO_REQUESTS: dict[str, bytes] = {
+    "nothing": b"",
+    "no JSON": b"checkpoint now",
+    "no text": b"\xff\xfe",
+    "a list": b"[]",
+    "no id": b'{"attempt":1}',
+    "a number as id": b'{"id":1,"attempt":1}',
+    "an empty id": b'{"id":"","attempt":1}',
+    "an id without end": b'{"attempt":1,"id":"%s"}' % (b"x" * 300),
+    "no attempt": b'{"id":"uid-1"}',
+    "a truth as attempt": b'{"id":"uid-1","attempt":true}',
+    "attempt 0": b'{"id":"uid-1","attempt":0}',
+    "deeper than anybody reads": b"[" * 16000,
+    "a number that nobody reads": b'{"id":"uid-1","attempt":%s}' % (b"9" * 5000),
+}
+
+
+@pytest.mark.parametrize("body", NO_REQUESTS.values(), ids=NO_REQUESTS)
+def test_what_is_no_request_is_refused_and_written_nowhere(box: Path, body: bytes) -> None:
+    assert a_desk(box).handle(Request("POST", body)).status == 400
+    assert not list(box.iterdir())
+
+
+def test_what_the_workload_wrote_into_the_requests_place_is_no_request(box: Path) -> None:
+    for text in ("{}", "[]", '{"id":1}', '{"id":"x"}', "x" * 20000):
+        (box / "request").write_text(text)
+        assert get(a_desk(box)) == IDLE
+
+
+def a_link_out(box: Path, answer: Path) -> None:
+    secret = box.parent / "secret"
+    secret.write_text('{"state":"saved","path":"secret"}')
+    answer.symlink_to(secret)
+
+
+def a_loop(_: Path, answer: Path) -> None:
+    answer.symlink_to(answer.name)
+
+
+def a_folder(_: Path, answer: Path) -> None:
+    answer.mkdir()
+
+
+def a_pipe(_: Path, answer: Path) -> None:
+    os.mkfifo(answer)
+
+
+def a_device(_: Path, answer: Path) -> None:
+    answer.symlink_to("/dev/zero")
+
+
+def another_requests(_: Path, answer: Path) -> None:
+    answer.write_text('{"state":"saved","id":"uid-0"}')
+
+
+def half_a_document(_: Path, answer: Path) -> None:
+    answer.write_text('{"state":"sav')
+
+
+UNHEARD: list[Callable[[Path, Path], None]] = [
+    a_link_out,
+    a_loop,
+    a_folder,
+    a_pipe,
+    a_device,
+    another_requests,
+    half_a_document,
+]
+
+
+@pytest.mark.parametrize("place", UNHEARD)
+def test_what_is_no_answer_is_not_read_and_nothing_is_waited_for(
+    box: Path, place: Callable[[Path, Path], None]
+) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    place(box, box / "request.answer")
+    assert get(desk) == DELIVERED
+    assert post(desk, ASKED | {"id": "uid-3"}) == (200, {"state": "delivered", "id": "uid-3"})
+
+
+BROKEN = {
+    "half a document that nobody finishes": '{"state":"sav',
+    "a gigabyte": "x" * (mailbox.MAX_ANSWER + 5),
+    "a list": "[]",
+    "a word": "saved",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_an_answer_that_stays_unreadable_is_passed_on_so_that_its_author_is_told(box: Path, text: str) -> None:
+    desk = a_desk(box)
+    post(desk, ASKED)
+    answer = box / "request.answer"
+    answer.write_text(text)
+    assert get(desk) == DELIVERED
+    os.utime(answer, (LONG_AGO, LONG_AGO))
+    assert raw(desk) == text.encode()[: contract.MAX_ANSWER + 1]
+
+
+def test_a_request_that_cannot_be_written_is_an_error_and_not_delivered(box: Path) -> None:
+    desk = a_desk(box)
+    (box / "request").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        post(desk, ASKED)
+    assert get(desk) == IDLE
+
+
+def test_a_link_in_the_requests_place_is_replaced_and_not_followed(box: Path) -> None:
+    elsewhere = box.parent / "elsewhere"
+    elsewhere.write_text("mine")
+    for name in ("request", ".request.new"):
+        (box / name).symlink_to(elsewhere)
+    post(a_desk(box), ASKED)
+    assert asked(box) == ASKED
+    assert elsewhere.read_text() == "mine"

@@ -1,0 +1,428 @@
+"""Hints over real gRPC on loopback: what each kind of reply means, and what a hostile workload cannot do."""
+
+import asyncio
+import contextlib
+import gzip
+import ipaddress
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+import pytest
+
+from reprieve_operator.checkpointing import checkpoint_pb2 as wire
+from reprieve_operator.checkpointing.client import Switchboard, lines_of
+from reprieve_operator.checkpointing.endpoints import GrpcTarget
+from reprieve_operator.checkpointing.grpc_transport import GrpcLine
+from reprieve_operator.checkpointing.transport import Heard
+from reprieve_policy.checkpointing import contract
+from reprieve_policy.checkpointing.contract import AnswerState, Request
+from reprieve_testing.stub_api import stub_api
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+Handler = Callable[[bytes, Context], Awaitable[bytes]]
+Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Serve = Callable[..., Awaitable[GrpcTarget]]
+"""With a handler, and the calls that it handles; the others are not there."""
+Listen = Callable[[Speak], Awaitable[GrpcTarget]]
+
+LOOPBACK = ipaddress.ip_address("127.0.0.1")
+NOBODY = GrpcTarget(LOOPBACK, 1)
+DEADLINE = datetime(2026, 11, 21, 12, 10, tzinfo=UTC)
+REQUEST = Request(eviction_id="u-1", attempt=1, deadline=DEADLINE, reason="r", preemption_class=4, may_extend=True)
+SETTINGS = bytes.fromhex("000000040000000000")
+"""The first frame of every HTTP/2 server."""
+
+
+@pytest.fixture
+def line() -> GrpcLine:
+    return GrpcLine()
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    servers: list[grpc.aio.Server] = []
+
+    async def start(handler: Handler, *calls: str) -> GrpcTarget:
+        method = grpc.unary_unary_rpc_method_handler(handler)
+        service = grpc.method_handlers_generic_handler(
+            "reprieve.checkpoint.v1.Checkpoint", dict.fromkeys(calls or ("Ask", "Look"), method)
+        )
+        server = grpc.aio.server(handlers=[service])
+        servers.append(server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        return GrpcTarget(LOOPBACK, port)
+
+    yield start
+    for server in servers:
+        await server.stop(None)
+
+
+@pytest.fixture
+async def listen() -> AsyncIterator[Listen]:
+    """Serve what is no gRPC."""
+    servers: list[asyncio.Server] = []
+    talks: list[asyncio.Task[None]] = []
+
+    async def talk(speak: Speak, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await speak(reader, writer)
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.transport.abort()
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    async def start(speak: Speak) -> GrpcTarget:
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            talks.append(asyncio.create_task(talk(speak, reader, writer)))
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        servers.append(server)
+        return GrpcTarget(LOOPBACK, server.sockets[0].getsockname()[1])
+
+    yield start
+    for server in servers:
+        server.close()
+    for task in talks:
+        task.cancel()
+    await asyncio.gather(*talks)
+
+
+def saying(message: Any) -> Handler:
+    async def answer(_: bytes, __: Context) -> bytes:
+        return message if isinstance(message, bytes) else bytes(message.SerializeToString())
+
+    return answer
+
+
+def refusing(code: grpc.StatusCode) -> Handler:
+    async def refuse(_: bytes, context: Context) -> NoReturn:
+        await context.abort(code, "no")
+
+    return refuse
+
+
+async def never_answering(_: bytes, __: Context) -> NoReturn:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def an_answer(**fields: Any) -> Any:
+    return wire.Answer(**fields)
+
+
+UNREADABLE = b"\xff\xff\xff\xff"
+ASKS: dict[str, tuple[Handler, Heard, AnswerState | None]] = {
+    "an answer is heard": (
+        saying(an_answer(state="STATE_SAVING", id="u-1", progress=0.0)),
+        Heard.ANSWER,
+        AnswerState.SAVING,
+    ),
+    "an empty answer has heard": (saying(b""), Heard.ANSWER, AnswerState.ACCEPTED),
+    "what is no answer has heard": (saying(UNREADABLE), Heard.ANSWER, AnswerState.ACCEPTED),
+    "a state of a later version has heard": (saying(an_answer(state=99)), Heard.ANSWER, AnswerState.ACCEPTED),
+    "progress beyond the end has heard, no more": (
+        saying(an_answer(state="STATE_SAVED", progress=2.0)),
+        Heard.ANSWER,
+        AnswerState.ACCEPTED,
+    ),
+    "a step below zero has heard, no more": (
+        saying(an_answer(state="STATE_SAVED", step=-1)),
+        Heard.ANSWER,
+        AnswerState.ACCEPTED,
+    ),
+    "an answer about another request is none to this": (
+        saying(an_answer(state="STATE_SAVED", id="u-0")),
+        Heard.UNSURE,
+        None,
+    ),
+    "idle is no acceptance": (saying(an_answer(state="STATE_IDLE")), Heard.UNSURE, None),
+    "a method that is not there has accepted nothing": (
+        refusing(grpc.StatusCode.UNIMPLEMENTED),
+        Heard.NOT_RECEIVED,
+        None,
+    ),
+    "a request that is refused was not accepted": (
+        refusing(grpc.StatusCode.FAILED_PRECONDITION),
+        Heard.NOT_RECEIVED,
+        None,
+    ),
+    "a server that fails may have begun to save": (refusing(grpc.StatusCode.INTERNAL), Heard.UNSURE, None),
+    "one that says it is unavailable may have begun": (refusing(grpc.StatusCode.UNAVAILABLE), Heard.UNSURE, None),
+    "one that says it is exhausted may have begun": (refusing(grpc.StatusCode.RESOURCE_EXHAUSTED), Heard.UNSURE, None),
+    "an answer that is too long has heard, no more": (
+        saying(an_answer(state="STATE_SAVED", message="x" * contract.MAX_ANSWER)),
+        Heard.ANSWER,
+        AnswerState.ACCEPTED,
+    ),
+    "an answer that is far too long is none": (saying(bytes(1_000_000)), Heard.UNSURE, None),
+}
+
+
+@pytest.mark.parametrize(("handler", "want", "state"), ASKS.values(), ids=ASKS)
+async def test_what_a_reply_to_a_hint_means(
+    line: GrpcLine, serve: Serve, handler: Handler, want: Heard, state: AnswerState | None
+) -> None:
+    reply = await line.ask(await serve(handler), REQUEST, 5)
+    assert (reply.heard, reply.answer and reply.answer.state) == (want, state)
+
+
+LOOKS = {
+    "its progress": (saying(an_answer(state="STATE_SAVING", id="u-1", progress=0.5)), Heard.ANSWER),
+    "its progress, with whatever it was asked last": (saying(an_answer(state="STATE_SAVING")), Heard.UNNAMED),
+    "it knows of no request": (saying(an_answer(state="STATE_IDLE")), Heard.UNKNOWN_THERE),
+    "it knows of another request only": (saying(an_answer(state="STATE_SAVED", id="u-0")), Heard.UNKNOWN_THERE),
+    "it finds none": (refusing(grpc.StatusCode.NOT_FOUND), Heard.UNKNOWN_THERE),
+    "it says the same empty word to everything": (saying(b""), Heard.UNSUPPORTED),
+    "it says what is no answer": (saying(UNREADABLE), Heard.UNSUPPORTED),
+    "it cannot be asked": (refusing(grpc.StatusCode.UNIMPLEMENTED), Heard.UNSUPPORTED),
+    "it fails": (refusing(grpc.StatusCode.UNKNOWN), Heard.UNSURE),
+}
+
+
+@pytest.mark.parametrize(("handler", "want"), LOOKS.values(), ids=LOOKS)
+async def test_what_a_reply_to_a_question_means(line: GrpcLine, serve: Serve, handler: Handler, want: Heard) -> None:
+    assert (await line.look(await serve(handler), "u-1", 5)).heard is want
+
+
+async def test_the_request_is_the_contracts_without_credentials(line: GrpcLine, serve: Serve) -> None:
+    seen: list[tuple[Any, dict[str, Any]]] = []
+
+    async def answer(message: bytes, context: Context) -> bytes:
+        seen.append((wire.Request.FromString(message), dict(context.invocation_metadata() or ())))
+        return an_answer(state="STATE_SAVED", step=7, path="/data/7").SerializeToString()  # type: ignore[no-any-return]
+
+    reply = await line.ask(await serve(answer), REQUEST, 5)
+    assert reply.answer is not None
+    assert (reply.answer.state, reply.answer.step, reply.answer.path) == (AnswerState.SAVED, 7, "/data/7")
+    said, metadata = seen[0]
+    assert (said.version, said.id, said.attempt, said.reason) == (1, "u-1", 1, "r")
+    assert (said.deadline.ToDatetime(UTC), said.preemption_class, said.may_extend) == (DEADLINE, 4, True)
+    assert set(metadata) == {"user-agent"}
+
+
+async def test_a_question_names_the_request(line: GrpcLine, serve: Serve) -> None:
+    async def answer(message: bytes, _: Context) -> bytes:
+        named = wire.LookRequest.FromString(message).id
+        return an_answer(state="STATE_DEFER", id=named, defer_seconds=60).SerializeToString()  # type: ignore[no-any-return]
+
+    reply = await line.look(await serve(answer), "u-1", 5)
+    assert reply.answer is not None
+    assert (reply.answer.state, reply.answer.eviction_id, reply.answer.defer_seconds) == (AnswerState.DEFER, "u-1", 60)
+
+
+async def test_a_mistake_in_an_answer_is_said_to_its_author(line: GrpcLine, serve: Serve) -> None:
+    reply = await line.ask(await serve(saying(an_answer(state="STATE_SAVED", step=-1))), REQUEST, 5)
+    assert reply.complaint == "answer.step: must be a whole number, 0 or more"
+
+
+async def test_nobody_listening_has_certainly_not_received_and_costs_no_time(line: GrpcLine) -> None:
+    async with asyncio.timeout(1.5):
+        for _ in range(3):
+            assert (await line.ask(NOBODY, REQUEST, 5)).heard is Heard.NOT_RECEIVED
+
+
+async def silence(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
+
+
+async def hanging_up(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+    return
+
+
+async def http_1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(24)
+    writer.write(b"HTTP/1.1 301 Moved\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
+    await writer.drain()
+
+
+async def garbage_for_ever(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await _pour(writer, b"\xde\xad\xbe\xef" * 4096)
+
+
+NO_GRPC = {"silence": silence, "hanging up": hanging_up, "HTTP/1.1": http_1, "garbage for ever": garbage_for_ever}
+
+
+@pytest.mark.parametrize("speak", NO_GRPC.values(), ids=NO_GRPC)
+async def test_what_speaks_no_http_2_has_certainly_not_received(line: GrpcLine, listen: Listen, speak: Speak) -> None:
+    target = await listen(speak)
+    async with asyncio.timeout(5):
+        assert (await line.ask(target, REQUEST, 1)).heard is Heard.NOT_RECEIVED
+
+
+async def settings_then_silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(SETTINGS)
+    while await reader.read(65536):
+        pass
+
+
+async def settings_then_garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await _request(reader, writer)
+    await garbage_for_ever(reader, writer)
+
+
+async def settings_then_headers_for_ever(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Headers that never end: a CONTINUATION after another, each legal."""
+    await _request(reader, writer)
+    writer.write(_frame(1, 0, b"\x88"))
+    await _pour(writer, _frame(9, 0, b"\x00\x01x\x7f\x80\x7f" + b"y" * 255))
+
+
+async def an_answer_without_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One message that says it has 4 GiB."""
+    await _request(reader, writer)
+    writer.write(_frame(1, 4, b"\x88\x0f\x10\x10application/grpc") + _frame(0, 0, b"\x00\xff\xff\xff\xff"))
+    await _pour(writer, _frame(0, 0, bytes(4096)))
+
+
+async def _pour(writer: asyncio.StreamWriter, data: bytes) -> NoReturn:
+    while True:
+        writer.write(data)
+        await writer.drain()
+        await asyncio.sleep(0)  # without this, a reader that is quick enough leaves no turn to the test
+
+
+def _frame(kind: int, flags: int, payload: bytes, stream: int = 1) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Greet, and wait for the request's headers to arrive."""
+    writer.write(SETTINGS)
+    heard = b""
+    while b"Checkpoint" not in heard and b"user-agent" not in heard and len(heard) < 200:
+        heard += await reader.read(65536)
+
+
+async def pings_for_ever(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await _request(reader, writer)
+    await _pour(writer, _frame(6, 0, bytes(8), stream=0) * 100)
+
+
+async def greetings_for_ever(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await _pour(writer, SETTINGS * 100)
+
+
+async def one_header_named_a_thousand_times(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A header of 3 KB that HPACK keeps, and then a byte for each of its repetitions."""
+    await _request(reader, writer)
+    kept = b"\x40\x01x" + b"\x7f\x81\x17" + b"y" * 3072
+    writer.write(_frame(1, 4, b"\x88" + kept + b"\xbe" * 10_000))
+    await reader.read()
+
+
+HOSTILE = {
+    "pings for ever": pings_for_ever,
+    "greetings for ever": greetings_for_ever,
+    "headers that unfold to 30 MB": one_header_named_a_thousand_times,
+    "silence after the greeting": settings_then_silence,
+    "garbage after the request": settings_then_garbage,
+    "headers without end": settings_then_headers_for_ever,
+    "a message of 4 GiB": an_answer_without_end,
+}
+
+
+@pytest.mark.parametrize("speak", HOSTILE.values(), ids=HOSTILE)
+async def test_a_hostile_workload_costs_no_more_than_the_time_of_a_call(
+    line: GrpcLine, listen: Listen, speak: Speak
+) -> None:
+    target = await listen(speak)
+    async with asyncio.timeout(5):
+        assert (await line.ask(target, REQUEST, 1)).heard is Heard.UNSURE
+
+
+UNREAD = {
+    "a stream refused": _frame(3, 0, struct.pack(">I", 7)),
+    "a server that shuts down": _frame(7, 0, struct.pack(">II", 0, 0), stream=0),
+    "HTTP/2 without gRPC, which has no such path": _frame(1, 5, b"\x8d"),
+}
+
+
+@pytest.mark.parametrize("frame", UNREAD.values(), ids=UNREAD)
+async def test_what_http_2_says_was_not_read_may_be_sent_again(line: GrpcLine, listen: Listen, frame: bytes) -> None:
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _request(reader, writer)
+        writer.write(frame)
+        await reader.read()
+
+    assert (await line.ask(await listen(say), REQUEST, 5)).heard is Heard.NOT_RECEIVED
+
+
+async def test_one_that_hangs_may_have_received(line: GrpcLine, serve: Serve) -> None:
+    assert (await line.ask(await serve(never_answering), REQUEST, 0.5)).heard is Heard.UNSURE
+
+
+async def test_a_small_answer_never_unfolds_to_a_large_one(line: GrpcLine, listen: Listen) -> None:
+    bomb = gzip.compress(wire.Answer(state="STATE_SAVED", message="x" * 8_000_000).SerializeToString())
+    assert len(bomb) < contract.MAX_ANSWER
+
+    async def explode(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _request(reader, writer)
+        headers = b"\x88\x0f\x10\x10application/grpc\x00\x0dgrpc-encoding\x04gzip"
+        writer.write(_frame(1, 4, headers) + _frame(0, 0, b"\x01" + struct.pack(">I", len(bomb)) + bomb))
+        writer.write(_frame(1, 5, b"\x00\x0bgrpc-status\x010"))
+        await reader.read()
+
+    reply = await line.ask(await listen(explode), REQUEST, 1)
+    assert (reply.heard, reply.answer) == (Heard.UNSURE, None)
+
+
+async def test_a_pod_of_ipv6_is_called(line: GrpcLine) -> None:
+    server = grpc.aio.server(handlers=[])
+    try:
+        port = server.add_insecure_port("[::1]:0")
+    except RuntimeError:
+        pytest.skip("this machine has no IPv6")
+    await server.start()
+    reply = await line.ask(GrpcTarget(ipaddress.ip_address("::1"), port), REQUEST, 5)
+    await server.stop(None)
+    assert (reply.heard, reply.detail) == (Heard.NOT_RECEIVED, "answered UNIMPLEMENTED")
+
+
+async def test_a_request_that_is_taken_back_is_named_to_the_workload_once(serve: Serve) -> None:
+    heard: list[str] = []
+
+    async def answer(message: bytes, _: Context) -> bytes:
+        heard.append(wire.CancelRequest.FromString(message).id)
+        return b""
+
+    await Switchboard({GrpcTarget: GrpcLine}).take_back(await serve(answer, "Cancel"), "u-1", 5)
+    assert heard == ["u-1"]
+
+
+DEAF = {
+    "a service of before there was such a call": (saying(b""), "Ask", "Look"),
+    "one that fails": (refusing(grpc.StatusCode.INTERNAL), "Cancel"),
+    "one that says what is no answer": (saying(UNREADABLE), "Cancel"),
+    "one that hangs": (never_answering, "Cancel"),
+}
+
+
+@pytest.mark.parametrize("service", DEAF.values(), ids=DEAF)
+async def test_one_that_cannot_hear_that_it_stays_is_no_trouble(serve: Serve, service: tuple[Any, ...]) -> None:
+    target = await serve(*service)
+    async with asyncio.timeout(5):
+        await Switchboard({GrpcTarget: GrpcLine}).take_back(target, "u-1", 0.5)
+        await GrpcLine().take_back(NOBODY, "u-1", 0.5)
+
+
+async def test_the_switchboard_speaks_grpc_to_whoever_wants_it(serve: Serve, tmp_path: Path) -> None:
+    async with stub_api(tmp_path) as (_, api):
+        lines = Switchboard(lines_of(api))
+        assert (await lines.ask(await serve(saying(b"")), REQUEST, 5)).heard is Heard.ANSWER
+        await lines.close()
+
+
+def test_grpc_costs_an_operator_nothing_before_the_first_such_victim() -> None:
+    program = "import sys, reprieve_operator.main; sys.exit('h2' in sys.modules or 'google.protobuf' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=os.environ)

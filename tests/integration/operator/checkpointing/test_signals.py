@@ -1,0 +1,189 @@
+"""Signals through a WebSocket on loopback: what each end of `kill` means, and that nothing is sent twice or elsewhere.
+
+That a real API server, kubelet and runtime say these things is tested on a real node.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from reprieve_operator.checkpointing.endpoints import SignalTarget
+from reprieve_operator.checkpointing.signal_transport import SignalLine
+from reprieve_operator.checkpointing.transport import Heard
+from reprieve_policy.checkpointing.contract import Request
+from reprieve_testing.stub_api import StubApi, stub_api
+
+TARGET = SignalTarget("team", "training-0", "u", "main", "USR1")
+PODS = "/api/v1/namespaces/team/pods"
+REQUEST = Request(
+    eviction_id="u-1",
+    attempt=1,
+    deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
+    reason="",
+    preemption_class=4,
+    may_extend=True,
+)
+KILL, SHELL = ["kill", "-USR1", "1"], ["/bin/sh", "-c", "kill -USR1 1"]
+
+DONE = {"status": "Success"}
+NO_FILE = 'unable to start container process: exec: "kill": executable file not found in $PATH'
+NO_SHELL = 'unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory'
+
+
+def failed(code: int) -> dict[str, Any]:
+    causes = [{"reason": "ExitCode", "message": str(code)}]
+    return {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}, "message": f"exit {code}"}
+
+
+def broken(message: str) -> dict[str, Any]:
+    return {"status": "Failure", "reason": "InternalError", "message": message}
+
+
+class Node:
+    """What is behind `pods/exec`: one end for each command, in order; a number is a refusal."""
+
+    def __init__(self, *ends: Any) -> None:
+        self.ends = list(ends)
+        self.ran: list[list[str]] = []
+        self.asked: list[web.BaseRequest] = []
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.asked.append(request)
+        self.ran.append(request.query.getall("command"))
+        end = self.ends.pop(0)
+        if isinstance(end, int):
+            return web.json_response({"code": end}, status=end)
+        socket = web.WebSocketResponse(protocols=["v5.channel.k8s.io"])
+        await socket.prepare(request)
+        if end == "silence":
+            await socket.receive()
+        elif isinstance(end, bytes):
+            await socket.send_bytes(end)
+        elif end is not None:
+            await socket.send_bytes(b"\x01what it prints")
+            await socket.send_bytes(b"\x03" + json.dumps(end).encode())
+        await socket.close()
+        return socket
+
+
+@pytest.fixture
+async def stub(tmp_path: Path) -> AsyncIterator[tuple[StubApi, SignalLine]]:
+    async with stub_api(tmp_path) as (stub, api):
+        stub.collections[PODS] = {"training-0": {"metadata": {"name": "training-0", "uid": "u"}}}
+        yield stub, SignalLine(api)
+
+
+ENDS: dict[str, tuple[tuple[Any, ...], Heard, list[list[str]]]] = {
+    "kill that ends well": ((DONE,), Heard.DELIVERED, [KILL]),
+    "no kill, but a shell": (
+        (
+            broken(NO_FILE),
+            DONE,
+        ),
+        Heard.DELIVERED,
+        [KILL, SHELL],
+    ),
+    "no kill in the words of a shell": (
+        (
+            failed(127),
+            DONE,
+        ),
+        Heard.DELIVERED,
+        [KILL, SHELL],
+    ),
+    "neither kill nor a shell": (
+        (
+            broken(NO_FILE),
+            broken(NO_SHELL),
+        ),
+        Heard.BARRED,
+        [KILL, SHELL],
+    ),
+    "a kill that may not": (
+        (
+            failed(1),
+            failed(1),
+        ),
+        Heard.BARRED,
+        [KILL, SHELL],
+    ),
+    "a container that restarts": ((broken('container not found ("main")'),), Heard.NOT_RECEIVED, [KILL]),
+    "a node that broke meanwhile": ((broken("error reading from server: EOF"),), Heard.UNSURE, [KILL]),
+    "a connection that ended before the command": ((None,), Heard.UNSURE, [KILL]),
+    "a status that is none": ((b"\x03{]",), Heard.UNSURE, [KILL]),
+    "a status of another world": ((b'\x03{"status":"Failure","details":null}',), Heard.UNSURE, [KILL]),
+    "no end within the time": (("silence",), Heard.UNSURE, [KILL]),
+    "no right": ((403,), Heard.BARRED, [KILL]),
+    "a container that the pod has not": ((400,), Heard.NOT_RECEIVED, [KILL]),
+    "an API server with too much to do": ((429,), Heard.NOT_RECEIVED, [KILL]),
+    "an API server that fails": ((500,), Heard.UNSURE, [KILL]),
+}
+
+
+@pytest.mark.parametrize(("ends", "want", "ran"), ENDS.values(), ids=ENDS)
+async def test_what_the_end_of_kill_means(
+    stub: tuple[StubApi, SignalLine], ends: tuple[Any, ...], want: Heard, ran: list[list[str]]
+) -> None:
+    server, line = stub
+    server.exec = node = Node(*ends)
+    reply = await line.ask(TARGET, REQUEST, 1)
+    assert (reply.heard, node.ran) == (want, ran)
+    assert reply.heard in (Heard.DELIVERED, Heard.UNSURE) or reply.detail
+
+
+async def test_the_declared_container_alone_is_entered_and_given_nothing(stub: tuple[StubApi, SignalLine]) -> None:
+    server, line = stub
+    server.exec = node = Node(DONE)
+    await line.ask(TARGET, REQUEST, 1)
+    query = node.asked[0].query
+    assert node.asked[0].path == f"{PODS}/training-0/exec"
+    assert dict(query) == {"container": "main", "stdout": "true", "stderr": "true", "command": "kill"}
+    assert query.getall("command") == KILL
+
+
+GONE: dict[str, Any] = {
+    "another pod of its name": {"metadata": {"name": "training-0", "uid": "another"}},
+    "a pod that is being deleted": {
+        "metadata": {"name": "training-0", "uid": "u", "deletionTimestamp": "2026-11-21T12:00:00Z"}
+    },
+    "no pod": None,
+}
+
+
+@pytest.mark.parametrize("pod", GONE.values(), ids=GONE)
+async def test_nobody_is_signalled_in_its_place(stub: tuple[StubApi, SignalLine], pod: Any) -> None:
+    server, line = stub
+    server.exec = node = Node(DONE)
+    server.collections[PODS] = {} if pod is None else {"training-0": pod}
+    reply = await line.ask(TARGET, REQUEST, 1)
+    assert (reply.heard, node.ran) == (Heard.NOT_RECEIVED, [])
+
+
+async def test_a_command_that_prints_without_end_is_left(stub: tuple[StubApi, SignalLine]) -> None:
+    server, line = stub
+
+    async def pour(request: web.BaseRequest) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=["v5.channel.k8s.io"])
+        await socket.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await socket.send_bytes(b"\x01" + bytes(4096))
+                await asyncio.sleep(0)
+        return socket
+
+    server.exec = pour
+    async with asyncio.timeout(10):
+        reply = await line.ask(TARGET, REQUEST, 9)
+    assert (reply.heard, reply.detail) == (Heard.UNSURE, "the command says too much")
+
+
+async def test_a_signal_is_not_answered(stub: tuple[StubApi, SignalLine]) -> None:
+    _, line = stub
+    assert (await line.look(TARGET, "u-1", 1)).heard is Heard.UNSUPPORTED

@@ -1,0 +1,135 @@
+"""Who is next: those who are still to be told first, tenants by turns, and nobody whose calls hang holds up the others."""
+
+import asyncio
+import contextlib
+
+from reprieve_operator.cluster.call_limiter import Slots, Urgency
+
+
+class Desk:
+    """Callers at slots; each is served until the test lets it go."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self.served: list[str] = []
+        self._leave: dict[str, asyncio.Event] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def come(self, name: str, urgency: Urgency = Urgency.NOTE, tenant: str = "") -> None:
+        self._leave[name] = asyncio.Event()
+        self._tasks[name] = asyncio.create_task(self._call(name, urgency, tenant))
+        await _turn_over()
+
+    async def leave(self, name: str) -> None:
+        self._leave[name].set()
+        await self._tasks[name]
+        await _turn_over()
+
+    async def give_up(self, name: str) -> None:
+        self._tasks[name].cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._tasks[name]
+        await _turn_over()
+
+    async def serve_all(self) -> list[str]:
+        """Let all go in the order in which they are served; return the order."""
+        for number in range(len(self._tasks)):
+            await self.leave(self.served[number])
+        return self.served
+
+    async def _call(self, name: str, urgency: Urgency, tenant: str) -> None:
+        async with self.slots.hold(urgency, tenant):
+            self.served.append(name)
+            await self._leave[name].wait()
+
+
+async def _turn_over() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_those_who_are_still_to_be_told_go_before_those_who_came_earlier() -> None:
+    desk = Desk(Slots(1))
+    await desk.come("busy")
+    for urgency in (Urgency.STORY, Urgency.NOTE, Urgency.END, Urgency.TELL):
+        await desk.come(urgency.name, urgency)
+
+    assert await desk.serve_all() == ["busy", "TELL", "END", "NOTE", "STORY"]
+
+
+async def test_slots_are_scarce_while_half_of_them_are_taken() -> None:
+    desk = Desk(Slots(4))
+    await desk.come("one")
+    assert not desk.slots.are_scarce
+    await desk.come("another")
+    assert desk.slots.are_scarce
+    await desk.leave("one")
+    assert not desk.slots.are_scarce
+
+
+async def test_one_tenants_many_calls_do_not_come_before_anothers_one() -> None:
+    desk = Desk(Slots(1))
+    await desk.come("busy", tenant="many")
+    for number in range(4):
+        await desk.come(f"many {number}", tenant="many")
+    await desk.come("one", tenant="few")
+
+    assert await desk.serve_all() == ["busy", "many 0", "one", "many 1", "many 2", "many 3"]
+
+
+async def test_within_a_tenant_the_first_to_come_goes_first() -> None:
+    desk = Desk(Slots(2))
+    for number in range(5):
+        await desk.come(str(number))
+
+    assert desk.served == ["0", "1"]
+    assert await desk.serve_all() == ["0", "1", "2", "3", "4"]
+
+
+async def test_who_gives_up_loses_the_turn_and_no_slot_is_lost() -> None:
+    desk = Desk(Slots(1))
+    for name in ("busy", "impatient", "patient"):
+        await desk.come(name)
+    await desk.give_up("impatient")
+    await desk.leave("busy")
+    assert desk.served == ["busy", "patient"]
+    await desk.give_up("patient")
+    await desk.come("later")
+
+    assert desk.served == ["busy", "patient", "later"]
+    await desk.leave("later")
+
+
+async def test_a_slot_that_is_handed_to_one_who_gives_up_in_that_moment_goes_to_the_next() -> None:
+    slots = Slots(1)
+    desk = Desk(slots)
+    await desk.come("busy")
+    impatient = asyncio.create_task(_hold(slots))
+    await _turn_over()
+    desk._leave["busy"].set()
+    await desk._tasks["busy"]
+    impatient.cancel()
+    await _turn_over()
+    await desk.come("next")
+
+    assert desk.served == ["busy", "next"]
+    await desk.leave("next")
+
+
+async def test_a_tenant_whose_calls_hang_leaves_half_of_the_slots_to_others() -> None:
+    desk = Desk(Slots(4, share=2))
+    for number in range(4):
+        await desk.come(f"hangs {number}", tenant="hangs")
+    await desk.come("other", tenant="other")
+
+    assert desk.served == ["hangs 0", "hangs 1", "other"]
+    await desk.leave("hangs 0")
+    assert desk.served[3:] == ["hangs 2"]
+    await desk.leave("other")
+    for name in ("hangs 1", "hangs 2", "hangs 3"):
+        await desk.leave(name)
+
+
+async def _hold(slots: Slots) -> None:
+    async with slots.hold(Urgency.NOTE, ""):
+        pass

@@ -1,0 +1,220 @@
+"""Who acts, and from when on nobody does: the election over a lease in memory, with clocks that the test sets."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import cast
+
+import msgspec
+import pytest
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.call_limiter import Slots
+from reprieve_operator.cluster.leader_election import Election, NotLeading
+from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.metrics import Metrics
+from reprieve_operator.settings import OperatorSettings
+from reprieve_policy.lifecycle.eviction import Outcome
+from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.lease import Lease
+from reprieve_testing.builders import an_eviction
+
+SETTINGS = OperatorSettings(identity="a", retry_period_seconds=0.01)
+PAST_DEADLINE = SETTINGS.renew_deadline_seconds + 1
+
+
+class Leases:
+    """The one lease, as the API server would keep it; a write waits while the gate is closed."""
+
+    def __init__(self) -> None:
+        self.lease: Lease | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.is_waiting = asyncio.Event()
+
+    async def get(self, path: str, decode_as: type[Lease]) -> Lease:
+        del path, decode_as
+        if self.lease is None:
+            raise ApiError(404, "NotFound", "no lease")
+        return self.lease
+
+    async def post(self, path: str, body: object, decode_as: type[Lease]) -> Lease:
+        del path
+        return await self._write(msgspec.convert(body, decode_as))
+
+    async def put(self, path: str, body: object, decode_as: type[Lease]) -> Lease:
+        del path
+        lease = msgspec.convert(body, decode_as)
+        if self.lease is None or lease.metadata.resourceVersion != self.lease.metadata.resourceVersion:
+            raise ApiError(409, "Conflict", "somebody was faster")
+        return await self._write(lease)
+
+    def give_to(self, holder: str) -> None:
+        """Let another replica take the lease."""
+        assert self.lease is not None
+        spec = replace(self.lease.spec, holderIdentity=holder)
+        self.lease = replace(self._next(self.lease), spec=spec)
+
+    async def _write(self, lease: Lease) -> Lease:
+        if not self.gate.is_set():
+            self.is_waiting.set()
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                # Whoever gives up waiting does not take the request back.
+                self.gate.set()
+                self.lease = self._next(lease)
+                raise
+        self.lease = self._next(lease)
+        return self.lease
+
+    def _next(self, lease: Lease) -> Lease:
+        version = "1" if self.lease is None else str(int(self.lease.metadata.resourceVersion) + 1)
+        return replace(lease, metadata=replace(lease.metadata, resourceVersion=version))
+
+
+class Replica:
+    """One replica and its clocks; `terms` counts how often it began to lead."""
+
+    def __init__(self, leases: Leases) -> None:
+        self.monotonic = self.wall = 0.0
+        self.terms = 0
+        self.began = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+        clock = Clock(lambda: datetime.now(UTC), lambda: self.monotonic, lambda: self.wall)
+        self.election = Election(cast("Api", leases), SETTINGS, clock)
+        self.task = asyncio.create_task(self.election.run(self._lead))
+
+    def advance(self, seconds: float) -> None:
+        self.monotonic += seconds
+        self.wall += seconds
+
+    async def leads(self) -> None:
+        async with asyncio.timeout(5):
+            await self.began.wait()
+
+    async def _lead(self) -> None:
+        self.terms += 1
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.may_end.wait()
+
+
+@pytest.fixture
+async def leases() -> Leases:
+    return Leases()
+
+
+@pytest.fixture
+async def replica(leases: Leases) -> AsyncIterator[Replica]:
+    replica = Replica(leases)
+    yield replica
+    replica.task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await replica.task
+
+
+async def test_a_free_lease_is_taken_and_given_back_at_the_end(leases: Leases, replica: Replica) -> None:
+    await replica.leads()
+    assert leases.lease is not None
+    assert leases.lease.spec.holderIdentity == "a"
+    replica.task.cancel()
+    await asyncio.wait([replica.task])
+    assert leases.lease.spec.holderIdentity == ""
+
+
+async def test_a_renewal_cut_short_by_the_end_does_not_keep_the_lease(leases: Leases, replica: Replica) -> None:
+    await replica.leads()
+    leases.gate.clear()
+    async with asyncio.timeout(5):
+        await leases.is_waiting.wait()
+    replica.task.cancel()
+    await asyncio.wait([replica.task])
+    assert leases.lease is not None
+    assert leases.lease.spec.holderIdentity == ""
+
+
+CLOCKS = {
+    "a process that was stopped sees it on both clocks": (PAST_DEADLINE, PAST_DEADLINE),
+    "a machine that was suspended sees it on the wall clock only": (0.0, PAST_DEADLINE),
+    "a wall clock that was set back hides nothing": (PAST_DEADLINE, -3600.0),
+}
+
+
+@pytest.mark.parametrize(("monotonic", "wall"), CLOCKS.values(), ids=CLOCKS)
+async def test_a_leader_that_wakes_after_its_lease_may_not_act(replica: Replica, monotonic: float, wall: float) -> None:
+    await replica.leads()
+    replica.election.check()
+    replica.monotonic += monotonic
+    replica.wall += wall
+    with pytest.raises(NotLeading):
+        replica.election.check()
+
+
+class _Silent:
+    """An API server that takes a request and never answers."""
+
+    async def delete(self, path: str, body: object) -> None:
+        del path, body
+        await asyncio.Event().wait()
+
+
+async def test_a_write_under_way_as_the_lease_ends_is_given_up(leases: Leases, replica: Replica) -> None:
+    await replica.leads()
+    leases.gate.clear()
+    async with asyncio.timeout(5):
+        await leases.is_waiting.wait()
+    replica.advance(SETTINGS.renew_deadline_seconds - 0.05)
+    effects = Effects(cast("Api", _Silent()), Slots(1), replica.election, Metrics(), Clock())
+    state = an_eviction().ended(Outcome.SKIPPED).build()
+    async with asyncio.timeout(5):
+        with pytest.raises(ApiError, match="LeaseOver"):
+            await effects.delete(Pod(), state)
+
+
+async def test_a_lease_that_is_renewed_too_late_ends_the_term_and_begins_another(
+    leases: Leases, replica: Replica
+) -> None:
+    await replica.leads()
+    leases.gate.clear()
+    async with asyncio.timeout(5):
+        await leases.is_waiting.wait()
+    replica.advance(PAST_DEADLINE)
+    replica.began.clear()
+    leases.gate.set()
+    await replica.leads()
+    assert replica.terms == 2, "keepers that met a closed fence have ended; only a new term finds their victims again"
+
+
+async def test_a_stop_while_a_lost_term_ends_is_not_forgotten(leases: Leases, replica: Replica) -> None:
+    await replica.leads()
+    replica.may_end.clear()
+    replica.advance(PAST_DEADLINE)
+    leases.give_to("b")
+    assert not (await asyncio.wait([replica.task], timeout=0.1))[0]
+    replica.task.cancel()
+    replica.may_end.set()
+    done, _ = await asyncio.wait([replica.task], timeout=5)
+    assert done
+    assert replica.terms == 1
+
+
+async def test_anothers_lease_is_taken_only_after_it_was_seen_unchanged_for_its_duration(leases: Leases) -> None:
+    first = Replica(leases)
+    await first.leads()
+    leases.give_to("b")
+    second = Replica(leases)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await second.began.wait()
+    second.advance(SETTINGS.lease_duration_seconds)
+    await second.leads()
+    for replica in (first, second):
+        replica.task.cancel()
+    await asyncio.wait([first.task, second.task])

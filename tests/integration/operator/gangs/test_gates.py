@@ -1,0 +1,288 @@
+"""The gatekeeper on an API server that is counted call by call: what it asks, what it writes, and what it survives."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.call_limiter import Slots
+from reprieve_operator.cluster.event_recorder import Announcer
+from reprieve_operator.cluster.leader_election import Election, NotLeading
+from reprieve_operator.cluster.policy_source import PolicySource
+from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.gangs import gate_controller as gatekeepers
+from reprieve_operator.gangs.gate_controller import Gatekeeper
+from reprieve_operator.metrics import Metrics
+from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_testing.builders import NOW
+from reprieve_testing.stub_api import StubApi, stub_api, until
+
+ALL, TEAM = "/api/v1/pods", "/api/v1/namespaces/team/pods"
+RECOUNT_SECONDS = 30.0
+
+
+@dataclass
+class Time:
+    """Passes when a test says so."""
+
+    seconds: float = 0.0
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds)
+
+    def clock(self) -> Clock:
+        return Clock(now=self.now, monotonic=lambda: self.seconds, wall=lambda: self.seconds)
+
+
+@dataclass
+class Said:
+    """What would be Events."""
+
+    reasons: list[str] = field(default_factory=list)
+
+    def announce(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
+        self.reasons.append(reason)
+
+
+@dataclass
+class Leadership:
+    """The election, as far as effects ask it."""
+
+    is_leading: bool = True
+
+    def check(self) -> None:
+        if not self.is_leading:
+            raise NotLeading
+
+
+@dataclass
+class Policy:
+    """What is in force."""
+
+    current: PolicySettings = field(default_factory=lambda: PolicySettings(gang_gate=True))
+
+
+@dataclass
+class Running:
+    """A gatekeeper at work, and all that it meets."""
+
+    stub: StubApi
+    time: Time
+    said: Said
+    leadership: Leadership
+    metrics: Metrics
+    keeper: Gatekeeper
+
+    def show(self, *pods: Any) -> None:
+        """Let the watch tell of pods."""
+        for pod in pods:
+            self.stub.send("MODIFIED", pod, ALL)
+
+    def pass_time(self, seconds: float, *pods: Any) -> None:
+        """Let time pass, and wake the gatekeeper by telling of pods once more."""
+        self.time.seconds += seconds
+        self.show(*pods)
+
+    def patches(self, name: str) -> int:
+        return sum(path == f"{TEAM}/{name}" for path, _ in self.stub.patches)
+
+    until = staticmethod(until)
+
+    async def has_looked(self) -> None:
+        """Wait until the gatekeeper has looked at all that it was told of so far: a pod in no gang is let go at once."""
+        name = f"witness-{sum(self.stub.calls.values())}"
+        witness = self.stub.collections[TEAM][name] = a_pod(name, labels={keys.GANG_GATE_LABEL: "waiting"})
+        self.show(witness)
+        await self.until(lambda: self.patches(name) == 1)
+        self.stub.send("DELETED", witness, ALL)
+        await self.until(lambda: ("team", name) not in self.keeper._reflector.items)
+
+
+@asynccontextmanager
+async def gatekeeper(directory: Path, *pods: Any) -> AsyncIterator[Running]:
+    by_name = {pod["metadata"]["name"]: pod for pod in pods}
+    async with stub_api(directory, collections={ALL: by_name, TEAM: dict(by_name)}) as (stub, api):
+        time, said, leadership, metrics = Time(), Said(), Leadership(), Metrics()
+        effects = Effects(api, Slots(32), cast("Election", leadership), metrics, time.clock())
+        keeper = Gatekeeper(
+            api,
+            effects,
+            cast("PolicySource", Policy()),
+            cast("Announcer", said),
+            metrics,
+            time.clock(),
+            recount_seconds=RECOUNT_SECONDS,
+        )
+        stub.lists_released.set()
+        running = asyncio.create_task(keeper.run())
+        try:
+            made = Running(stub, time, said, leadership, metrics, keeper)
+            await made.until(lambda: stub.open_watches == 1)
+            await made.has_looked()
+            yield made
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+
+def a_pod(name: str, *, labels: dict[str, str], gates: tuple[str, ...] = (keys.GANG_GATE,), version: str = "1") -> Any:
+    metadata = {"name": name, "namespace": "team", "uid": f"of-{name}", "resourceVersion": version, "labels": labels}
+    metadata["creationTimestamp"] = "2026-11-21T12:00:00Z"
+    return {"metadata": metadata, "spec": {"schedulingGates": [{"name": gate} for gate in gates]}}
+
+
+def members(*names: str, of: int = 4, version: str = "1") -> list[Any]:
+    labels = {keys.OLD_POD_GROUP: "train", keys.OLD_MIN_AVAILABLE: str(of), keys.GANG_GATE_LABEL: "waiting"}
+    return [a_pod(name, labels=labels, version=version) for name in names]
+
+
+async def test_a_gang_that_is_complete_costs_one_patch_a_pod_and_no_list(tmp_path: Path):
+    async with gatekeeper(tmp_path) as running:
+        running.stub.collections[TEAM] |= {pod["metadata"]["name"]: pod for pod in members("a", "b", "c", "d")}
+        running.show(*members("a", "b", "c", "d"))
+        await running.until(lambda: running.said.reasons == ["GangReleased"])
+        # The watch has not shown yet that they are free.
+        await running.has_looked()
+
+        assert [running.patches(name) for name in "abcd"] == [1, 1, 1, 1]
+        assert running.stub.calls[TEAM] == 0
+
+
+async def test_an_incomplete_gang_is_counted_after_a_moment_and_then_at_times(tmp_path: Path):
+    held = members("a", "b")
+    async with gatekeeper(tmp_path, *held) as running:
+        await running.has_looked()
+        assert running.stub.calls[TEAM] == 0
+        running.pass_time(1.1, *held)
+        await running.until(lambda: running.stub.calls[TEAM] == 1)
+        for _ in range(5):
+            running.pass_time(1.1, *held)
+            await running.has_looked()
+        assert running.stub.calls[TEAM] == 1
+        running.pass_time(RECOUNT_SECONDS, *held)
+        await running.until(lambda: running.stub.calls[TEAM] == 2)
+
+        assert running.said.reasons == ["GangWaiting"]
+        assert [running.patches(name) for name in "ab"] == [0, 0]
+
+
+async def test_many_incomplete_gangs_of_one_namespace_are_counted_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    minimum = {keys.OLD_MIN_AVAILABLE: "4", keys.GANG_GATE_LABEL: "waiting"}
+    held = [a_pod(f"p{number}", labels={keys.OLD_POD_GROUP: f"gang-{number}", **minimum}) for number in range(40)]
+    async with gatekeeper(tmp_path, *held) as running:
+        in_one_look = []
+
+        async def look() -> float:
+            before = running.stub.calls[TEAM]
+            seconds = await Gatekeeper._look(running.keeper)
+            in_one_look.append(running.stub.calls[TEAM] - before)
+            return seconds
+
+        monkeypatch.setattr(running.keeper, "_look", look)
+        running.pass_time(1.1, *held)
+        await running.until(lambda: running.stub.calls[TEAM] >= len(held))
+        await running.has_looked()
+
+        assert max(in_one_look) == gatekeepers.COUNTS_AT_ONCE
+        assert sum(in_one_look) == len(held)
+
+
+async def test_members_that_run_are_counted_though_no_watch_shows_them(tmp_path: Path):
+    held = members("a")
+    async with gatekeeper(tmp_path, *held) as running:
+        for pod in members("b", "c", "d"):
+            pod["spec"]["schedulingGates"] = []
+            running.stub.collections[TEAM][pod["metadata"]["name"]] = pod
+        running.pass_time(1.1, *held)
+        await running.until(lambda: running.said.reasons == ["GangReleased"])
+
+        assert running.patches("a") == 1
+
+
+async def test_a_pod_that_the_list_knows_before_the_watch_is_not_counted_twice(tmp_path: Path):
+    held, late = members("a", "b"), members("c")
+    async with gatekeeper(tmp_path, *held) as running:
+        running.stub.collections[TEAM]["c"] = late[0]
+        running.pass_time(1.1, *held)
+        await running.until(lambda: running.said.reasons == ["GangWaiting"])
+        running.show(*late)
+        await running.has_looked()
+
+        assert running.said.reasons == ["GangWaiting"]
+        assert [running.patches(name) for name in "abc"] == [0, 0, 0]
+
+
+async def test_members_of_another_group_in_the_same_list_do_not_count(tmp_path: Path):
+    held = members("a", "b", "c")
+    async with gatekeeper(tmp_path, *held) as running:
+        other = members("d")[0]
+        other["metadata"]["labels"][keys.OLD_POD_GROUP] = "serve"
+        failed = members("e")[0] | {"status": {"phase": "Failed"}}
+        running.stub.collections[TEAM] |= {"d": other, "e": failed}
+        running.pass_time(1.1, *held)
+        await running.until(lambda: running.said.reasons == ["GangWaiting"])
+
+        assert [running.patches(name) for name in "abc"] == [0, 0, 0]
+
+
+async def test_when_its_time_is_over_all_go_whatever_cannot_be_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    held = members("a", "b")
+    async with gatekeeper(tmp_path, *held) as running:
+        running.stub.is_failing = True
+        running.pass_time(1.1, *held)
+        await running.until(lambda: running.stub.calls[TEAM] == 1)
+        running.stub.is_failing = False
+        running.pass_time(600, *held)
+        await running.until(lambda: running.said.reasons == ["GangIncomplete"])
+
+        messages = {record.message for record in caplog.records}
+        assert "gang not counted" in messages
+        assert "the gatekeeper failed and begins anew" not in messages, "other gangs go on meanwhile"
+        assert [running.patches(name) for name in "ab"] == [1, 1]
+
+
+async def test_one_that_has_changed_is_released_as_it_is_then(tmp_path: Path):
+    async with gatekeeper(tmp_path) as running:
+        # Not there for a patch: as if it had gone and come again meanwhile.
+        running.stub.refuses = {f"{TEAM}/{name}": 404 for name in "ab"}
+        running.show(*members("a", of=2), *members("b", of=2))
+        await running.until(lambda: running.patches("a") == running.patches("b") == 1)
+        assert running.said.reasons == []
+        running.stub.refuses = {}
+        running.stub.collections[TEAM] |= {"a": members("a", of=2)[0], "b": members("b", of=2)[0]}
+        running.show(*members("a", "b", of=2, version="2"))
+        await running.until(lambda: running.said.reasons == ["GangReleased"])
+
+
+async def test_a_replica_that_does_not_lead_releases_nothing_and_lives(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("DEBUG")
+    async with gatekeeper(tmp_path) as running:
+        running.leadership.is_leading = False
+        running.stub.collections[TEAM] |= {pod["metadata"]["name"]: pod for pod in members("a", "b", of=2)}
+        running.show(*members("a", "b", of=2))
+        await running.until(lambda: "no longer leading: nothing is released" in caplog.messages)
+        assert [running.patches(name) for name in "ab"] == [0, 0]
+        running.leadership.is_leading = True
+        await running.until(lambda: running.said.reasons == ["GangReleased"])
+
+
+async def test_what_waits_is_a_metric(tmp_path: Path):
+    async with gatekeeper(tmp_path, *members("a", "b")) as running:
+        assert running.keeper.count_held() == 2
+        running.stub.send("DELETED", members("a")[0], ALL)
+        await running.until(lambda: running.keeper.count_held() == 1)

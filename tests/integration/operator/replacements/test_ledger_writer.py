@@ -1,0 +1,405 @@
+"""What is left on a victim's owner, however the victim ends: for its replacement, or at least when it saved."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.call_limiter import Slots
+from reprieve_operator.cluster.leader_election import Election
+from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.metrics import Metrics
+from reprieve_operator.replacements.ledger_writer import LedgerKeeper
+from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.victims.context import Tools
+from reprieve_operator.victims.termination import Departure
+from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.lifecycle import ledger
+from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction, Outcome, Phase
+from reprieve_policy.lifecycle.machine import Decision
+from reprieve_policy.lifecycle.transitions import Move
+from reprieve_runtime.client.api import ApiError
+from reprieve_testing.builders import NOW, after, an_eviction
+from reprieve_testing.stub_api import StubApi, stub_api
+
+JOBS = "/apis/batch/v1/namespaces/team/jobs"
+HINTED = an_eviction().hinted(deadline=after(600)).build()
+SAVED = replace(HINTED, phase=Phase.SAVED, outcome=Outcome.SAVED, checkpoint=Checkpoint(saved_at=after(60)))
+GOING = replace(SAVED, phase=Phase.TERMINATING, grace_seconds=30)
+ENDED = replace(SAVED, phase=Phase.FINISHED)
+STAYS = replace(SAVED, phase=Phase.CANCELLED, outcome=Outcome.CANCELLED)
+
+
+def a_pod(*, phase: str = "Running", owned: bool = True, **fields: Any) -> Pod:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-of-train", "controller": True}
+    identity = {"name": "train-0", "namespace": "team", "uid": "u", "resourceVersion": "7"}
+    metadata = {**identity, **fields, "ownerReferences": [owner] if owned else []}
+    return msgspec.convert({"metadata": metadata, "status": {"phase": phase}}, Pod)
+
+
+NEVER = {"annotations": {keys.REQUEUE: "never"}}
+
+
+class Leading:
+    """An election that is won for as long as it matters."""
+
+    def check(self) -> float:
+        return 60.0
+
+
+@asynccontextmanager
+async def a_ledger(directory: Path, **annotations: str) -> AsyncIterator[tuple[StubApi, LedgerKeeper]]:
+    job = {
+        "name": "train",
+        "namespace": "team",
+        "uid": "uid-of-train",
+        "resourceVersion": "3",
+        "annotations": annotations,
+    }
+    async with stub_api(directory, collections={JOBS: {"train": {"metadata": job}}}) as (stub, api):
+        effects = Effects(api, Slots(32), cast("Election", Leading()), Metrics(), Clock(now=lambda: NOW))
+        yield stub, LedgerKeeper(effects)
+
+
+def publish(directory: Path, pod: Pod, saved_at: datetime, **annotations: str) -> StubApi:
+    async def run() -> StubApi:
+        async with a_ledger(directory, **annotations) as (stub, keeper):
+            await keeper.publish(pod, saved_at)
+            return stub
+
+    return asyncio.run(run())
+
+
+KNOWN = {
+    "nothing was known": ({}, True),
+    "an earlier time was": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:59Z"}, True),
+    "what was there is no time": ({keys.LAST_CHECKPOINT_AT: "soon"}, True),
+    "the same was known": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"}, False),
+    "another of its pods saved later": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:01Z"}, False),
+}
+
+
+@pytest.mark.parametrize(("annotations", "is_news"), KNOWN.values(), ids=KNOWN)
+def test_the_owner_says_when_any_of_its_pods_last_saved(
+    tmp_path: Path, annotations: dict[str, str], *, is_news: bool
+) -> None:
+    stub = publish(tmp_path, a_pod(), after(60), **annotations)
+    told = {
+        "annotations": {keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"},
+        "uid": "uid-of-train",
+        "resourceVersion": "3",
+    }
+    assert stub.patches == ([(f"{JOBS}/train", {"metadata": told})] if is_news else [])
+
+
+def test_a_pod_without_an_owner_costs_no_call(tmp_path: Path) -> None:
+    stub = publish(tmp_path, a_pod(owned=False), after(60))
+    assert (stub.patches, dict(stub.calls)) == ([], {})
+
+
+@pytest.mark.parametrize("known", ["2026-11-21T12:00:30Z", "2026-11-21T12:01:30Z"])
+def test_a_pod_that_is_counted_costs_one_write_and_turns_no_time_back(tmp_path: Path, known: str) -> None:
+    async def run() -> None:
+        async with a_ledger(tmp_path, **{keys.LAST_CHECKPOINT_AT: known}) as (stub, keeper):
+            await keeper.record(a_pod(), GOING, NOW)
+            ((_, body),) = stub.patches
+            annotations = body["metadata"]["annotations"]
+            assert ledger.parse(annotations[keys.LEDGER])[ledger.SHARED_SLOT].checkpoint == SAVED.checkpoint
+            is_news = known < "2026-11-21T12:01:00Z"
+            assert annotations.get(keys.LAST_CHECKPOINT_AT) == ("2026-11-21T12:01:00Z" if is_news else None)
+
+    asyncio.run(run())
+
+
+@dataclass
+class World:
+    """What a departure meets, and what it did in which order."""
+
+    done: list[str] = field(default_factory=list)
+    refusal: int | None = None
+    """With which status the owner's write is refused."""
+    refuses: dict[str, ApiError] = field(default_factory=dict)
+    """What other writes come to."""
+    seconds: float = 0.0
+    told: list[str] = field(default_factory=list)
+    current: PolicySettings = field(default_factory=PolicySettings)
+
+    def departure(self) -> Departure:
+        tools: Any = SimpleNamespace(
+            settings=OperatorSettings(identity="a"),
+            clock=Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds),
+            **dict.fromkeys(("effects", "ledger", "requeuer", "policy", "tally", "announcer"), self),
+        )
+        return Departure(cast("Tools", tools), lambda _: None, lambda *_: None)
+
+    async def record(self, pod: Pod, state: Eviction, now: datetime) -> None:  # noqa: ARG002 - the ledger's interface
+        self._write_owner("record")
+
+    async def retract(self, pod: Pod, state: Eviction) -> None:  # noqa: ARG002
+        self._write_owner("retract")
+
+    async def publish(self, pod: Pod, saved_at: datetime) -> None:  # noqa: ARG002
+        assert saved_at == after(60)
+        self._write_owner("publish")
+
+    def _write_owner(self, what: str) -> None:
+        self.done.append(what)
+        if self.refusal is not None:
+            raise ApiError(self.refusal, "Refused", "no")
+
+    def announce(self, _: object, reason: str, note: str) -> None:  # noqa: ARG002 - the announcer's interface
+        self.told.append(reason)
+
+    async def write_finished(self, pod: Pod, state: Eviction) -> Pod:  # noqa: ARG002 - the effects' interface
+        return self._write("finished", pod)
+
+    async def write_cancelled(self, pod: Pod, state: Eviction) -> Pod:  # noqa: ARG002
+        return self._write("cancelled", pod)
+
+    async def write_disruption(self, pod: Pod, state: Eviction | None) -> Pod:
+        return self._write("disruption" if state is not None else "condition", pod)
+
+    async def write_state(self, pod: Pod, *_: object, **__: object) -> Pod:
+        return self._write("state", pod)
+
+    async def delete(self, pod: Pod, state: Eviction) -> bool:  # noqa: ARG002
+        return bool(self._write("delete", pod))
+
+    def _write(self, what: str, pod: Pod) -> Pod:
+        self.done.append(what)
+        if what in self.refuses:
+            raise self.refuses[what]
+        return pod
+
+    async def preserve(self, pod: Pod, state: Eviction) -> None:  # noqa: ARG002
+        if not pod.metadata.ownerReferences:
+            self.done.append("preserve")
+
+    def ended(self, uid: str) -> None:
+        """Bare pods are another test's."""
+
+    def deleted(self, pod: Pod, state: Eviction) -> None:
+        """What is counted is another test's."""
+
+
+async def proceed(departure: Departure, pod: Pod, state: Eviction) -> None:
+    await departure.proceed(pod, Decision(state))
+
+
+async def overtake(departure: Departure, pod: Pod, state: Eviction) -> None:
+    await departure.proceed(pod, Decision(state, (Move(Phase.TERMINATING, Outcome.SAVED),)))
+
+
+DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
+UNSAVED = {"checkpoint": None, "outcome": Outcome.TIMED_OUT}
+BARE = a_pod(phase="Failed", owned=False)
+WAYS: dict[str, tuple[Any, Pod, Eviction, list[str]]] = {
+    "it is deleted": (proceed, a_pod(), GOING, ["record", "disruption", "delete"]),
+    "it is deleted, and not requeued": (proceed, a_pod(**NEVER), GOING, ["publish", "disruption", "delete"]),
+    "it is deleted unsaved, and not requeued": (
+        proceed,
+        a_pod(**NEVER),
+        replace(GOING, **UNSAVED),
+        ["disruption", "delete"],
+    ),
+    "somebody else deletes it": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
+    "somebody else deletes it unsaved": (overtake, a_pod(**DELETED), replace(GOING, **UNSAVED), ["state"]),
+    "it finishes": (Departure.finish, a_pod(phase="Succeeded"), ENDED, ["publish", "finished"]),
+    "it finishes unsaved": (Departure.finish, a_pod(phase="Succeeded"), replace(ENDED, **UNSAVED), ["finished"]),
+    "it fails": (Departure.finish, a_pod(phase="Failed"), ENDED, ["record", "finished"]),
+    "it fails, and is not requeued": (Departure.finish, a_pod(phase="Failed", **NEVER), ENDED, ["publish", "finished"]),
+    "it fails untold, and has an owner": (
+        Departure.finish,
+        a_pod(phase="Failed"),
+        replace(ENDED, hinted_at=None),
+        ["publish", "finished"],
+    ),
+    "it fails, and has no owner": (Departure.finish, BARE, ENDED, ["record", "preserve", "finished"]),
+    "it fails without an owner, and is not requeued": (
+        Departure.finish,
+        a_pod(phase="Failed", owned=False, **NEVER),
+        ENDED,
+        ["publish", "finished"],
+    ),
+    "it fails untold, and has no owner": (
+        Departure.finish,
+        BARE,
+        replace(ENDED, hinted_at=None),
+        ["publish", "finished"],
+    ),
+    "it finishes, and has no owner": (
+        Departure.finish,
+        a_pod(phase="Succeeded", owned=False),
+        ENDED,
+        ["publish", "finished"],
+    ),
+    "it stays": (Departure.stay, a_pod(), STAYS, ["publish", "cancelled"]),
+    "it stays unsaved": (Departure.stay, a_pod(), replace(STAYS, **UNSAVED), ["cancelled"]),
+    "it stays after it was counted": (
+        Departure.stay,
+        a_pod(),
+        replace(STAYS, grace_seconds=30),
+        ["retract", "publish", "cancelled"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("way", "pod", "state", "want"), WAYS.values(), ids=WAYS)
+def test_however_a_victim_ends_its_owner_is_told_before_when_it_saved(
+    way: Any, pod: Pod, state: Eviction, want: list[str]
+) -> None:
+    world = World()
+    asyncio.run(way(world.departure(), pod, state))
+    assert world.done == want
+
+
+def test_it_is_told_once_in_a_departure() -> None:
+    world = World()
+    departure = world.departure()
+
+    async def run() -> None:
+        for _ in range(2):
+            departure.looked()
+            await proceed(departure, a_pod(**NEVER), GOING)
+
+    asyncio.run(run())
+    assert world.done.count("publish") == 1
+
+
+def test_one_that_stays_and_is_asked_anew_tells_anew() -> None:
+    world = World()
+    departure = world.departure()
+
+    async def run() -> None:
+        await departure.stay(a_pod(), STAYS)
+        await departure.stay(a_pod(), STAYS)
+        await proceed(departure, a_pod(), GOING)
+
+    asyncio.run(run())
+    assert world.done == ["publish", "cancelled", "publish", "cancelled", "record", "disruption", "delete"]
+
+
+@pytest.mark.parametrize("status", [403, 422, 500])
+def test_an_owner_that_cannot_be_told_keeps_nobody(status: int) -> None:
+    world = World(refusal=status)
+    asyncio.run(world.departure().stay(a_pod(), STAYS))
+    assert world.done == ["publish", "cancelled"]
+
+
+@pytest.mark.parametrize("status", [0, 409])
+def test_an_owner_that_somebody_else_has_changed_is_told_again_before_anything_is_written(status: int) -> None:
+    world = World(refusal=status)
+    with pytest.raises(ApiError):
+        asyncio.run(world.departure().stay(a_pod(), STAYS))
+    assert world.done == ["publish"]
+
+
+BROKEN = ApiError(500, "InternalError", 'failed calling webhook "owners.example.com"')
+FULL = ApiError(500, "", "etcdserver: request is too large")
+GONE_SOON = a_pod(**DELETED)
+
+
+async def again(departure: Departure, pod: Pod, state: Eviction) -> None:
+    with pytest.raises(ApiError):
+        await departure.proceed(pod, Decision(state))
+
+
+@pytest.mark.parametrize("status", [409, 429, 500, 503])
+def test_an_owner_that_is_refused_for_a_minute_holds_up_no_end(status: int) -> None:
+    """A webhook for owners that fails closed, and is down, is answered for with 500."""
+    world = World(refusal=status)
+    departure = world.departure()
+
+    async def run() -> None:
+        for world.seconds in (0.0, 30.0, 59.0):
+            await again(departure, a_pod(), GOING)
+        world.seconds = 60.0
+        await proceed(departure, a_pod(), GOING)
+
+    asyncio.run(run())
+    assert world.done == ["record"] * 4 + ["disruption", "delete"]
+    assert world.told == ["SoftEvictionNotCounted"]
+
+
+def test_nobody_is_given_up_while_no_api_server_answers() -> None:
+    world = World(refusal=0)
+    departure = world.departure()
+
+    async def run() -> None:
+        for world.seconds in (0.0, 60.0, 10_000.0):
+            await again(departure, a_pod(), GOING)
+
+    asyncio.run(run())
+    assert world.done == ["record"] * 3
+
+
+def test_an_api_server_that_was_broken_as_a_whole_comes_back_to_an_owner_that_is_told() -> None:
+    world = World(refusal=500, refuses={"disruption": BROKEN})
+    departure = world.departure()
+
+    async def run() -> None:
+        for world.seconds in (0.0, 60.0, 75.0):
+            await again(departure, a_pod(), GOING)
+        world.refusal, world.refuses = None, {}
+        await proceed(departure, a_pod(), GOING)
+
+    asyncio.run(run())
+    assert world.done == ["record", "record", "disruption", "record", "disruption", "record", "disruption", "delete"]
+
+
+def test_a_minute_of_refusals_begins_anew_with_each_answer() -> None:
+    world = World(refusal=500, refuses={"disruption": BROKEN})
+    departure = world.departure()
+
+    async def run() -> None:
+        await again(departure, a_pod(), GOING)
+        world.refusal, world.seconds = None, 50.0
+        await again(departure, a_pod(), GOING)
+        world.refusal, world.refuses, world.seconds = 500, {}, 70.0
+        with pytest.raises(ApiError):
+            await departure.stay(a_pod(), replace(STAYS, grace_seconds=30))
+
+    asyncio.run(run())
+    assert world.done[-1] == "retract"
+
+
+def test_a_pod_that_is_full_goes_with_nothing_written() -> None:
+    """What fills a pod up to what etcd takes leaves no room for the condition either."""
+    world = World(refuses={"disruption": FULL, "condition": FULL})
+    asyncio.run(proceed(world.departure(), a_pod(), GOING))
+    assert world.done == ["record", "disruption", "condition", "delete"]
+
+
+@pytest.mark.parametrize(("seconds", "goes"), [(1859.0, False), (1860.0, True)])
+def test_a_pod_whose_writes_are_refused_goes_a_minute_beyond_the_ceiling(seconds: float, *, goes: bool) -> None:
+    world = World(refuses={"disruption": BROKEN, "condition": BROKEN}, seconds=seconds)
+    if goes:
+        asyncio.run(proceed(world.departure(), a_pod(), GOING))
+    else:
+        asyncio.run(again(world.departure(), a_pod(), GOING))
+    assert world.done == ["record", "disruption", *(["condition", "delete"] if goes else [])]
+
+
+def test_one_that_was_to_stay_and_went_before_that_was_written_is_counted_after_all() -> None:
+    world = World(refuses={"cancelled": ApiError(409, "Conflict", "modified")})
+    departure = world.departure()
+
+    async def run() -> None:
+        await proceed(departure, a_pod(), GOING)
+        with pytest.raises(ApiError):
+            await departure.stay(a_pod(), replace(STAYS, grace_seconds=30))
+        for _ in range(2):
+            await proceed(departure, GONE_SOON, GOING)
+
+    asyncio.run(run())
+    assert world.done == ["record", "disruption", "delete", "retract", "cancelled", "record"]

@@ -1,0 +1,71 @@
+"""Work beside a term: it ends with the term, and by nothing else."""
+
+import asyncio
+
+import pytest
+
+from reprieve_operator.background import beside
+from reprieve_operator.cluster.leader_election import NotLeading
+
+
+async def test_work_that_fails_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+    begun, is_well = 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        if begun < 3:
+            raise KeyError("what nobody thought of")
+        is_well.set()
+
+    async with asyncio.timeout(10), beside(work, anew_seconds=0.0):
+        await is_well.wait()
+    assert [record.exc_info is not None for record in caplog.records] == [True, True]
+
+
+async def test_one_that_fails_ends_neither_the_others_nor_the_body() -> None:
+    is_tried, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def fail() -> None:
+        is_tried.set()
+        raise KeyError("again and again")
+
+    async def wait() -> None:
+        await is_tried.wait()
+        goes_on.set()
+
+    async with asyncio.timeout(10), beside(fail, wait):
+        await goes_on.wait()
+
+
+async def test_work_that_meets_the_end_of_the_lease_does_not_begin_anew() -> None:
+    begun, others_turn = 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        raise NotLeading
+
+    async def other() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        others_turn.set()
+
+    async with asyncio.timeout(10), beside(work, other, anew_seconds=0.0):
+        await others_turn.wait()
+    assert begun == 1
+
+
+async def test_all_of_it_ends_with_the_body() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with asyncio.timeout(10), beside(work):
+        await begun.wait()
+    assert ended.is_set()

@@ -1,0 +1,82 @@
+"""A term's own care: the sweep that failed is tried again soon, and the process says when it should be replaced."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from reprieve_operator import leader as terms
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.leader_election import Election
+from reprieve_operator.leader import Terms
+from reprieve_operator.metrics import Metrics
+from reprieve_operator.resync import Sweep
+from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.victims.watch import PodWatch
+from reprieve_runtime.client.api import Api, ApiError
+from reprieve_testing.stub_api import stub_api, until
+
+SETTINGS = OperatorSettings(identity="a", sweep_interval_seconds=1000.0)
+
+
+@dataclass
+class FailingSweep:
+    """Fails as often as is said."""
+
+    failures: int
+    runs: int = 0
+
+    async def run_once(self) -> None:
+        self.runs += 1
+        if self.runs <= self.failures:
+            raise ApiError(429, "TooManyRequests", "later")
+
+
+@dataclass
+class Leadership:
+    is_leading: bool
+
+
+def a_term(api: Api, metrics: Metrics | None = None) -> Terms:
+    return Terms(api, api, SETTINGS, Clock(), metrics or Metrics())
+
+
+async def test_a_sweep_that_failed_is_tried_again_soon_and_one_that_worked_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terms, "_RESWEEP_SECONDS", 0.01)
+    sweep, metrics = FailingSweep(failures=2), Metrics()
+    async with stub_api(tmp_path) as (_, api):
+        sweeping = asyncio.create_task(a_term(api, metrics)._sweep(cast("Sweep", sweep)))
+        try:
+            await until(lambda: bool(metrics.registry.get_sample_value("reprieve_last_sweep_timestamp_seconds")))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(sweeping), 0.2)
+            assert (sweep.runs, sweeping.done()) == (3, False)
+        finally:
+            sweeping.cancel()
+
+
+HEALTH = {
+    "whoever leads and is told of victims": (True, 10.0, True),
+    "nobody is told where the API server is away, and then nobody leads": (False, 10_000.0, True),
+    "whoever leads and is told nothing should be replaced": (True, 301.0, False),
+}
+
+
+@pytest.mark.parametrize(("leads", "silent_seconds", "is_healthy"), HEALTH.values(), ids=HEALTH)
+async def test_only_silence_of_an_api_server_that_answers_elsewhere_is_unhealthy(
+    tmp_path: Path, *, leads: bool, silent_seconds: float, is_healthy: bool
+) -> None:
+    async with stub_api(tmp_path) as (_, api):
+        term = a_term(api)
+        assert term.is_healthy
+        term.election = cast("Election", Leadership(leads))
+        assert term.is_healthy
+        watch = term._watch = PodWatch(api, lambda _: None, lambda _: None)
+        assert term.is_healthy
+        watch.reflector._answered_at -= silent_seconds
+        assert term.is_healthy is is_healthy

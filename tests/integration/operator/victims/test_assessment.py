@@ -1,0 +1,172 @@
+"""What the operator reads to judge a victim: its Job once, where its walltime could matter, and nothing else."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from reprieve_operator.cluster.call_limiter import Urgency
+from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.victims.assessment import Assessment
+from reprieve_operator.victims.context import Tools
+from reprieve_policy import keys
+from reprieve_policy.config.namespace import NamespacePolicy
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.lifecycle.eviction import Cause, Device, Eviction, Ground, Phase, Price, Source
+from reprieve_policy.preemption.protection import Reprieve
+from reprieve_runtime.client.api import ApiError
+from reprieve_testing.builders import NOW, a_pod, after, an_eviction
+
+JOB = "/apis/batch/v1/namespaces/team/jobs/train"
+BY_SCHEDULER = an_eviction().asked_by_scheduler().build()
+BY_PERSON = an_eviction().build()
+TWO_CPUS = {"resources": {"requests": {"cpu": "2"}}}
+SENSITIVE = NamespacePolicy(workload_type="sensitive")
+
+
+@dataclass
+class World:
+    """What there is to read, and what is read of it; it answers as each of the tools that an assessment uses."""
+
+    job: Any = None
+    error: ApiError | None = None
+    current: PolicySettings = field(default_factory=PolicySettings)
+    namespaces_by_name: dict[str, NamespacePolicy] = field(default_factory=dict)
+    reads: list[str] = field(default_factory=list)
+
+    async def find(self, path: str, kind: type[Any], urgency: Urgency) -> Any:
+        assert urgency is Urgency.TELL, "the workload is told only after it"
+        self.reads.append(path)
+        if self.error is not None:
+            raise self.error
+        return None if self.job is None else msgspec.convert(self.job, kind)
+
+    def of(self, name: str | None) -> NamespacePolicy:
+        return self.namespaces_by_name.get(name or "", NamespacePolicy())
+
+    def now(self) -> datetime:
+        return NOW
+
+    def assessment(self) -> Assessment:
+        tools = SimpleNamespace(clock=self, policy=self, namespaces=self, effects=self)
+        return Assessment(cast("Tools", tools))
+
+
+def a_victim(
+    *,
+    owner: str | None = "Job",
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> Pod:
+    pod = a_pod() if owner is None else a_pod().owned_by(owner, "train")
+    metadata = msgspec.to_builtins(pod.build().metadata) | {"labels": labels, "annotations": annotations}
+    started = {"startTime": "2026-11-21T11:00:00Z", "phase": "Running"}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": started}, Pod)
+
+
+def a_job(
+    seconds: int | None = 3600 + 120, uid: str = "uid-of-train", began: str | None = "2026-11-21T11:00:00Z"
+) -> Any:
+    return {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": seconds}, "status": {"startTime": began}}
+
+
+async def judge(world: World, pod: Pod, state: Eviction = BY_SCHEDULER) -> Reprieve | None:
+    _, reprieve = await world.assessment().of(pod, state)
+    return reprieve
+
+
+async def test_a_jobs_walltime_counts_from_the_jobs_own_start() -> None:
+    world = World(job=a_job())
+    assert await judge(world, a_victim()) == Reprieve(Ground.NEAR_COMPLETION, after(120))
+    assert world.reads == [JOB]
+
+
+async def test_the_earlier_of_pod_and_job_counts() -> None:
+    assert await judge(World(job=a_job()), a_victim(activeDeadlineSeconds=3660)) == Reprieve(
+        Ground.NEAR_COMPLETION, after(60)
+    )
+
+
+REPRIEVED = replace(BY_SCHEDULER, phase=Phase.REPRIEVED, refused_on=Ground.NEAR_COMPLETION, deadline=after(60))
+UNREAD = {
+    "a person asks": (a_victim(), BY_PERSON, PolicySettings()),
+    "somebody insists": (a_victim(labels={keys.SOFT_EVICTION: "requested"}), REPRIEVED, PolicySettings()),
+    "it was reprieved before": (a_victim(), REPRIEVED, PolicySettings()),
+    "nobody is reprieved": (a_victim(), BY_SCHEDULER, PolicySettings(near_completion_seconds=0)),
+    "it has no owner": (a_victim(owner=None), BY_SCHEDULER, PolicySettings()),
+    "its owner is no Job": (a_victim(owner="ReplicaSet"), BY_SCHEDULER, PolicySettings()),
+}
+
+
+@pytest.mark.parametrize(("pod", "state", "settings"), UNREAD.values(), ids=UNREAD)
+async def test_no_job_is_read_where(pod: Pod, state: Eviction, settings: PolicySettings) -> None:
+    world = World(job=a_job(), current=settings)
+    assert await judge(world, pod, state) is None
+    assert world.reads == []
+
+
+UNBOUND = {
+    "is gone": None,
+    "is another of the same name": a_job(uid="another"),
+    "has not begun": a_job(began=None),
+    "is not bounded": a_job(seconds=None),
+}
+
+
+@pytest.mark.parametrize("job", UNBOUND.values(), ids=UNBOUND)
+async def test_nobody_is_reprieved_for_a_job_that(job: Any) -> None:
+    assert await judge(World(job=job), a_victim()) is None
+
+
+async def test_a_job_is_read_once_a_victim() -> None:
+    world = World(job=a_job())
+    assessment = world.assessment()
+    first, again = [await assessment.of(a_victim(), BY_SCHEDULER) for _ in range(2)]
+    assert first == again
+    assert world.reads == [JOB]
+
+
+async def test_a_right_that_is_lacking_holds_up_no_victim_and_an_outage_is_waited_for() -> None:
+    assert await judge(World(error=ApiError(403, "Forbidden", "no")), a_victim()) is None
+    with pytest.raises(ApiError):
+        await judge(World(error=ApiError(503, "ServiceUnavailable", "no")), a_victim())
+
+
+async def test_a_person_is_not_refused_what_nobody_may_preempt() -> None:
+    world = World(namespaces_by_name={"team": SENSITIVE})
+    assert await judge(world, a_victim(), BY_PERSON) is None
+    assert await judge(world, a_victim()) == Reprieve(Ground.NON_PREEMPTIBLE, None)
+
+
+async def test_cost_and_cause_are_settled_as_the_eviction_begins() -> None:
+    eight = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
+    pod = a_victim(owner=None, containers=[eight])
+    world = World()
+    begun, _ = await world.assessment().of(pod, BY_SCHEDULER)
+    assert (begun.cause, begun.cost) == (Cause.PRIORITY, Price(hours=8, device=Device.GPU))
+    later = replace(begun, source=Source.LABEL)
+    assert await world.assessment().of(pod, later) == (later, None)
+
+
+async def test_what_was_saved_before_is_not_computed_again() -> None:
+    pod = a_victim(owner=None, annotations={keys.LAST_CHECKPOINT_AT: "2026-11-21T11:30:00Z"}, containers=[TWO_CPUS])
+    begun, _ = await World().assessment().of(pod, BY_PERSON)
+    assert begun.cost == Price(hours=1, device=Device.CPU)
+
+
+async def test_a_sidecar_is_counted_and_what_runs_before_is_not_added() -> None:
+    before = [TWO_CPUS | {"restartPolicy": "Always"}, TWO_CPUS]
+    begun, _ = (
+        await World().assessment().of(a_victim(owner=None, containers=[TWO_CPUS], initContainers=before), BY_PERSON)
+    )
+    assert begun.cost == Price(hours=4, device=Device.CPU)
+
+
+async def test_a_claim_from_a_sensitive_namespace_is_counted_as_one() -> None:
+    world = World(namespaces_by_name={"clinic": SENSITIVE})
+    begun, _ = await world.assessment().of(a_victim(), replace(BY_SCHEDULER, initiator="clinic/study"))
+    assert begun.cause is Cause.SENSITIVE

@@ -1,0 +1,371 @@
+"""Who was told what, over real HTTP on loopback, with a keeper: no answer to an earlier eviction ends a victim of this one, and
+no workload that lost what it was told is left without being told again.
+"""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from reprieve_agent import exchange
+from reprieve_agent.desk import Desk
+from reprieve_agent.mailbox import Mailbox
+from reprieve_operator.checkpointing.client import Switchboard
+from reprieve_operator.checkpointing.endpoints import HttpTarget
+from reprieve_operator.checkpointing.http_transport import HttpLine
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.call_limiter import Slots
+from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.cluster.writes import Effects
+from reprieve_operator.metrics import Metrics
+from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.victims.context import Tools
+from reprieve_operator.victims.registry import Keepers
+from reprieve_operator.victims.reporter import Tally
+from reprieve_policy import keys
+from reprieve_policy.config.namespace import NamespacePolicy
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.objects import annotations_of
+from reprieve_policy.lifecycle import eviction, mark
+from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction, Phase
+from reprieve_testing.builders import an_eviction
+from reprieve_testing.stub_api import until
+
+Json = Any
+Answers = Iterator[Json]
+
+POLL = 0.02
+OLD = {"state": "saved", "step": 100, "path": "/data/100"}
+NEW = {"state": "saved", "step": 700, "path": "/data/700"}
+SAVING = {"state": "saving"}
+IDLE = {"state": "idle"}
+FAILS = 503
+ID = "this"
+
+
+def named(answer: Json) -> Json:
+    """With the id of the eviction that it is told of."""
+    return {**answer, "id": ID}
+
+
+def saying(*answers: Json) -> Answers:
+    """One after another; the last for ever."""
+    return itertools.chain(answers[:-1], itertools.repeat(answers[-1]))
+
+
+@dataclass
+class Workload:
+    """What it says to each POST and to each GET: a document, or a status."""
+
+    posts: Answers
+    gets: Answers
+    attempts: list[int] = field(default_factory=list)
+    """Of each hint."""
+    looks: int = 0
+    heard: str = ID
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == "POST":
+            hint = await request.json()
+            self.heard = hint["id"]
+            self.attempts.append(hint["attempt"])
+            return self._say(next(self.posts))
+        self.looks += 1
+        return self._say(next(self.gets))
+
+    def _say(self, said: Json) -> web.StreamResponse:
+        if isinstance(said, int):
+            return web.Response(status=said)
+        return web.json_response(said | {"id": self.heard} if said.get("id") == ID else said)
+
+
+@dataclass
+class Behind:
+    """A workload behind the agent."""
+
+    desk: Desk
+    attempts: list[int] = field(default_factory=list)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = await request.read()
+        if request.method == "POST":
+            self.attempts.append(json.loads(body)["attempt"])
+        said = self.desk.handle(exchange.Request(request.method, body))
+        return web.Response(status=said.status, body=said.body)
+
+
+@dataclass
+class Cluster:
+    """Takes every write, and ends no pod."""
+
+    states: list[Eviction] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+    are_many: bool = False
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    keepers: Keepers | None = None
+
+    async def read(self, *_: object) -> Pod | None:
+        assert self.keepers is not None
+        return self.keepers.pod("uid")
+
+    async def write_state(self, pod: Pod, state: Eviction, *_: object, **__: bool) -> Pod:
+        self.states.append(state)
+        return with_state(pod, state)
+
+    async def write_disruption(self, pod: Pod, state: Eviction) -> Pod:
+        self.states.append(state)
+        await self.may_end.wait()
+        return pod
+
+    @property
+    def deadlines(self) -> list[Any]:
+        return [state.deadline for state in self.states]
+
+    @property
+    def end(self) -> Checkpoint | None:
+        """What was saved, once the victim is to go."""
+        return next((state.checkpoint for state in self.states if state.phase is Phase.TERMINATING), None)
+
+
+def with_state(pod: Pod, state: Eviction) -> Pod:
+    annotations = {**annotations_of(pod.metadata), keys.EVICTION: eviction.render(state)}
+    version = str(int(pod.metadata.resourceVersion) + 1)
+    labels = {keys.SOFT_EVICTION: state.phase.value}
+    return replace(pod, metadata=replace(pod.metadata, resourceVersion=version, labels=labels, annotations=annotations))
+
+
+def a_pod(port: int, state: Eviction | None = None) -> Pod:
+    metadata = {
+        "namespace": "team",
+        "name": "train",
+        "uid": "uid",
+        "resourceVersion": "1",
+        "labels": {keys.SOFT_EVICTION: mark.REQUESTED},
+        "annotations": {keys.CHECKPOINT_HINT: f"http://:{port}/checkpoint"},
+    }
+    status = {"phase": "Running", "podIP": "127.0.0.1", "hostIP": "10.0.0.1"}
+    pod = msgspec.convert({"metadata": metadata, "status": status}, Pod)
+    return pod if state is None else with_state(pod, state)
+
+
+def hinted(**fields: Any) -> Eviction:
+    """Return what another operator wrote down before it was killed."""
+    clock = Clock()
+    deadline = clock.now().replace(year=clock.now().year + 1)
+    state = an_eviction().hinted(deadline=deadline).build()
+    return replace(state, eviction_id=ID, requested_at=clock.now(), hinted_at=clock.now(), **fields)
+
+
+Play = Callable[..., Awaitable[Cluster]]
+
+
+@pytest.fixture
+async def play() -> AsyncIterator[Play]:
+    """Have an operator take up a victim, in the state in which it finds it."""
+    closing: list[Callable[[], Awaitable[None]]] = []
+
+    async def play(workload: Workload | Behind, state: Eviction | None = None) -> Cluster:
+        runner = web.ServerRunner(web.Server(workload.handle), shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        cluster, lines = Cluster(), Switchboard({HttpTarget: HttpLine})
+        announcer: Any = SimpleNamespace(announce=lambda _, reason, *__, **___: cluster.events.append(reason))
+        namespaces: Any = SimpleNamespace(of=lambda _: NamespacePolicy())
+        settings = OperatorSettings(identity="a", allow_loopback_pod_ips=True, poll_interval_seconds=POLL)
+        tools: Any = SimpleNamespace(
+            settings=replace(settings, resync_interval_seconds=5 * POLL),
+            clock=Clock(),
+            policy=SimpleNamespace(current=PolicySettings(ceiling_seconds=10**9)),
+            namespaces=namespaces,
+            effects=cluster,
+            ledger=SimpleNamespace(record=lambda *_, **__: asyncio.sleep(0)),
+            jobs=None,
+            requeuer=None,
+            lines=lines,
+            announcer=announcer,
+            tally=Tally(announcer, Metrics(), namespaces),
+        )
+        pod = a_pod(runner.addresses[0][1], state)
+        cluster.keepers = keepers = Keepers(cast("Tools", tools))
+        closing.extend([keepers.close, lines.close, runner.cleanup])
+        keepers.see(pod)
+        return cluster
+
+    yield play
+    for close in closing:
+        await close()
+
+
+async def test_an_answer_to_the_eviction_before_ends_none_that_was_never_heard_of(play: Play) -> None:
+    """The first POST reaches nobody who remembers it."""
+    workload = Workload(posts=saying(FAILS, SAVING), gets=saying(OLD, SAVING, NEW))
+    cluster = await play(workload)
+    await until(lambda: cluster.end)
+    assert workload.attempts == [1, 2]
+    assert [state.phase for state in cluster.states][:3] == [Phase.HINTED, Phase.HINTED, Phase.CHECKPOINTING]
+    assert cluster.end is not None
+    assert cluster.end.step == 700
+
+
+async def test_an_answer_to_the_eviction_before_ends_none_of_an_operator_that_was_killed_before_the_hint(
+    play: Play,
+) -> None:
+    workload = Workload(posts=saying(SAVING), gets=saying(OLD, SAVING, NEW))
+    cluster = await play(workload, hinted())
+    await until(lambda: cluster.end)
+    assert workload.attempts == [2]
+    assert cluster.end is not None
+    assert cluster.end.step == 700
+
+
+async def test_one_that_saved_and_gives_no_id_is_asked_again_by_the_next_operator_and_says_so(play: Play) -> None:
+    """Between its answer and the write of that, an operator was killed."""
+    workload = Workload(posts=saying(NEW), gets=saying(NEW))
+    cluster = await play(workload, hinted())
+    await until(lambda: cluster.end)
+    assert (workload.attempts, workload.looks) == ([2], 1)
+    assert cluster.end is not None
+    assert cluster.end.step == 700
+
+
+async def test_one_that_gives_an_id_is_believed_at_once(play: Play) -> None:
+    workload = Workload(posts=saying(FAILS), gets=saying(named(NEW)))
+    cluster = await play(workload, hinted())
+    await until(lambda: cluster.end)
+    assert (workload.attempts, workload.looks) == ([], 1)
+
+
+async def test_one_that_never_gives_an_id_is_heard_by_whom_it_answered(play: Play) -> None:
+    workload = Workload(posts=saying(SAVING), gets=saying(SAVING, SAVING, NEW))
+    cluster = await play(workload)
+    await until(lambda: cluster.end)
+    assert (workload.attempts, workload.looks) == ([1], 3)
+
+
+async def test_and_by_the_next_operator_where_it_is_written_down_that_it_answered(play: Play) -> None:
+    workload = Workload(posts=saying(FAILS), gets=saying(SAVING, NEW))
+    state = hinted()
+    cluster = await play(workload, replace(state, phase=Phase.CHECKPOINTING, answered_at=state.hinted_at))
+    await until(lambda: cluster.end)
+    assert (workload.attempts, workload.looks) == ([], 2)
+
+
+async def test_one_that_takes_no_hint_and_shows_an_old_answer_is_told_three_times_and_gains_no_time(play: Play) -> None:
+    workload = Workload(posts=saying(FAILS), gets=saying(OLD))
+    cluster = await play(workload)
+    await until(lambda: workload.looks >= 6)
+    assert workload.attempts == [1, 2, 3]
+    assert {state.phase for state in cluster.states} == {Phase.HINTED}
+    assert len(set(cluster.deadlines)) == 1
+
+
+async def test_a_container_that_was_started_anew_while_it_saved_is_told_again(play: Play) -> None:
+    workload = Workload(posts=saying(named(SAVING)), gets=saying(named(SAVING), IDLE, IDLE, named(NEW)))
+    cluster = await play(workload)
+    await until(lambda: cluster.end)
+    assert workload.attempts == [1, 2]
+    phases = [state.phase for state in cluster.states]
+    assert phases == [Phase.HINTED, Phase.CHECKPOINTING, Phase.CHECKPOINTING, Phase.TERMINATING]
+    assert len(set(cluster.deadlines[:3])) == 1
+    asked, answered = "CheckpointRequested", "CheckpointAcknowledged"
+    assert cluster.events[:3] == [asked, answered, asked]
+
+
+@pytest.mark.parametrize("phase", [Phase.EXTENDED, Phase.DEFERRED])
+async def test_in_whatever_phase_it_is(play: Play, phase: Phase) -> None:
+    workload = Workload(posts=saying(named(SAVING)), gets=saying(IDLE, {"state": "saved", "id": "other"}, named(NEW)))
+    state = hinted()
+    cluster = await play(workload, replace(state, phase=phase, answered_at=state.hinted_at))
+    await until(lambda: cluster.end)
+    assert workload.attempts == [2]
+    assert cluster.states[0] == replace(state, phase=phase, answered_at=state.hinted_at, attempt=2)
+
+
+async def test_one_that_knows_of_nothing_once_is_not_told_again(play: Play) -> None:
+    gets = saying(IDLE, named(SAVING), IDLE, named(SAVING), named(NEW))
+    workload = Workload(posts=saying(named(SAVING)), gets=gets)
+    cluster = await play(workload)
+    await until(lambda: cluster.end)
+    assert workload.attempts == [1]
+
+
+async def test_one_that_was_started_anew_and_gives_no_id_then_is_told_again(play: Play) -> None:
+    """What it found on its disk may be of any eviction."""
+    workload = Workload(posts=saying(SAVING), gets=saying(SAVING, IDLE, OLD, NEW))
+    cluster = await play(workload)
+    await until(lambda: cluster.end)
+    assert workload.attempts == [1, 2]
+    assert cluster.end is not None
+    assert cluster.end.step == 700
+
+
+async def test_one_that_always_forgets_is_told_three_times_and_still_heard_where_it_names_this_one(play: Play) -> None:
+    gets = saying(*[IDLE] * 20, OLD, OLD, OLD, named(NEW))
+    workload = Workload(posts=saying(SAVING), gets=gets)
+    cluster = await play(workload)
+    await until(lambda: cluster.end)
+    assert workload.attempts == [1, 2, 3]
+    assert len(set(cluster.deadlines[:4])) == 1
+    assert cluster.end is not None
+    assert cluster.end.step == 700
+
+
+def deliver(desk: Desk, eviction_id: str) -> None:
+    body = json.dumps({"version": 1, "id": eviction_id, "attempt": 1}).encode()
+    desk.handle(exchange.Request("POST", body))
+
+
+async def test_a_file_with_an_answer_to_the_eviction_before_ends_none_of_this(play: Play, tmp_path: Path) -> None:
+    """That it was taken back has never reached the agent."""
+    workload = Behind(Desk(Mailbox(str(tmp_path / "request")), None, lambda *_, **__: None))
+    answer = tmp_path / "request.answer"
+    deliver(workload.desk, "before")
+    answer.write_text(json.dumps(OLD))
+    cluster = await play(workload, hinted())
+    await until(lambda: workload.attempts == [2] and not answer.exists())
+    answer.write_text(json.dumps(NEW))
+    await until(lambda: cluster.end)
+    assert cluster.end is not None
+    assert (cluster.end.step, workload.attempts) == (700, [2])
+
+
+async def test_a_file_with_an_answer_to_this_ends_it_for_an_operator_that_follows(play: Play, tmp_path: Path) -> None:
+    """The agent knows what it is to, whether it says so or not."""
+    workload = Behind(Desk(Mailbox(str(tmp_path / "request")), None, lambda *_, **__: None))
+    deliver(workload.desk, ID)
+    (tmp_path / "request.answer").write_text(json.dumps(NEW))
+    cluster = await play(workload, hinted())
+    await until(lambda: cluster.end)
+    assert cluster.end is not None
+    assert (cluster.end.step, workload.attempts) == (700, [])
+
+
+class Server:
+    """Keeps what it is told to change."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Json] = []
+
+    async def patch(self, _: str, body: Json, *__: object, **___: object) -> Any:
+        self.bodies.append(body)
+        return a_pod(1)
+
+
+async def test_an_annotation_that_was_there_before_is_removed_with_the_first_write_and_only_then() -> None:
+    """At the version that was seen: what is written in between is removed too, or the write is refused."""
+    server, leader = Server(), SimpleNamespace(check=lambda: 5.0)
+    effects = Effects(cast("Any", server), Slots(1), cast("Any", leader), Metrics(), Clock())
+    for begins in (True, False):
+        await effects.write_state(a_pod(1), hinted(), None, begins=begins)
+    first, later = (body["metadata"] for body in server.bodies)
+    assert first["annotations"][keys.CHECKPOINT_ANSWER] is None
+    assert keys.CHECKPOINT_ANSWER not in later["annotations"]
+    assert (first["uid"], first["resourceVersion"]) == ("uid", "1")

@@ -1,0 +1,86 @@
+"""The watch of victims, against an API server that loses its watch at will."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from reprieve_operator.background import beside
+from reprieve_operator.cluster.pods import Pod
+from reprieve_operator.victims.watch import PodWatch
+from reprieve_testing.stub_api import StubApi, stub_api, until
+
+ALL = "/api/v1/pods"
+WATCH = f"{ALL}?watch"
+
+
+class Told:
+    """What the watch tells."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.lost: list[str] = []
+
+    def see(self, pod: Pod) -> None:
+        self.seen.append(f"{pod.metadata.uid} {pod.status.phase}")
+
+    def lose(self, uid: str) -> None:
+        self.lost.append(uid)
+
+
+def pod(name: str, uid: str, phase: str = "Running") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "team", "uid": uid, "resourceVersion": "2"}
+    return {"metadata": metadata, "status": {"phase": phase}}
+
+
+@asynccontextmanager
+async def watched(directory: Path, *pods: dict[str, Any]) -> AsyncIterator[tuple[StubApi, Told]]:
+    told = Told()
+    async with stub_api(directory, collections={ALL: {found["metadata"]["name"]: found for found in pods}}) as (
+        stub,
+        api,
+    ):
+        stub.lists_released.set()
+        async with beside(PodWatch(api, told.see, told.lose).run):
+            await until(lambda: stub.open_watches == 1)
+            yield stub, told
+
+
+async def break_watch(stub: StubApi) -> None:
+    """Have all pods listed again: the resourceVersion to watch from is too old."""
+    watches = stub.calls[WATCH]
+    stub.send("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})
+    await until(lambda: stub.calls[WATCH] > watches)
+
+
+async def test_what_is_there_and_what_changes_is_seen(tmp_path: Path) -> None:
+    async with watched(tmp_path, pod("a", "1")) as (stub, told):
+        stub.send("ADDED", pod("b", "2", "Pending"))
+        stub.send("MODIFIED", pod("b", "2"))
+        await until(lambda: len(told.seen) == 3)
+        assert told.seen == ["1 Running", "2 Pending", "2 Running"]
+        assert told.lost == []
+
+
+async def test_one_that_leaves_the_selection_is_lost_and_not_seen(tmp_path: Path) -> None:
+    async with watched(tmp_path, pod("a", "1")) as (stub, told):
+        stub.send("DELETED", pod("a", "1"))
+        await until(lambda: bool(told.lost))
+        assert (told.seen, told.lost) == (["1 Running"], ["1"])
+
+
+async def test_one_that_left_while_nobody_watched_is_lost(tmp_path: Path) -> None:
+    async with watched(tmp_path, pod("a", "1"), pod("b", "2")) as (stub, told):
+        del stub.collections[ALL]["a"]
+        await break_watch(stub)
+        assert told.lost == ["1"]
+        assert told.seen[2:] == ["2 Running"]
+
+
+async def test_one_whose_name_another_pod_has_taken_is_lost(tmp_path: Path) -> None:
+    async with watched(tmp_path, pod("a", "1")) as (stub, told):
+        stub.collections[ALL]["a"] = pod("a", "9", "Pending")
+        await break_watch(stub)
+        assert (told.lost, told.seen[1:]) == (["1"], ["9 Pending"])
+        stub.send("DELETED", pod("a", "9"))
+        await until(lambda: told.lost == ["1", "9"])

@@ -1,0 +1,204 @@
+"""One collection by list and watch, against an API server that says what no sound one should."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_runtime import backoff
+from reprieve_runtime.client import reflector
+from reprieve_runtime.client.reflector import Key, Reflector
+from reprieve_testing.stub_api import StubApi, stub_api, until
+
+ALL = "/api/v1/things"
+WATCH = f"{ALL}?watch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thing:
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    size: int = 0
+
+
+def thing(name: str, size: Any, version: str = "2") -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "team", "resourceVersion": version}, "size": size}
+
+
+@dataclass
+class Kept:
+    """What a reflector keeps, and where it reads."""
+
+    stub: StubApi
+    reflector: Reflector[Thing, int]
+    forgotten: list[Key]
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {name: size for (_, name), size in self.reflector.items.items()}
+
+    async def follows(self, watches: int) -> None:
+        await until(lambda: self.stub.calls[WATCH] == watches and self.stub.open_watches == 1)
+
+
+@asynccontextmanager
+async def kept(directory: Path, *things: dict[str, Any], page: int = 20) -> AsyncIterator[Kept]:
+    by_name = {found["metadata"]["name"]: found for found in things}
+    async with stub_api(directory, collections={ALL: by_name}) as (stub, api):
+        forgotten: list[Key] = []
+        found = Reflector(api, ALL, Thing, lambda thing: thing.size, forget=forgotten.append, page=page)
+        stub.lists_released.set()
+        task = asyncio.create_task(found.run())
+        try:
+            made = Kept(stub, found, forgotten)
+            await made.follows(1)
+            yield made
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled(), task.exception()
+
+
+async def test_one_that_cannot_be_read_is_passed_over_and_counted_and_costs_no_list(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with kept(tmp_path, thing("a", 1), thing("odd", "large"), thing("c", 3)) as made:
+        assert made.sizes == {"a": 1, "c": 3}
+        for version in "3456":
+            made.stub.send("MODIFIED", thing("odd", "large", version))
+        made.stub.send("ADDED", thing("d", 4, "7"))
+        await until(lambda: made.sizes == {"a": 1, "c": 3, "d": 4})
+        assert made.reflector.unreadable == 1
+        assert (made.stub.calls[ALL], made.stub.calls[WATCH]) == (1, 1)
+        assert [record.message for record in caplog.records] == ["unreadable object passed over"]
+        made.stub.send("DELETED", thing("odd", "large", "8"))
+        await until(lambda: made.reflector.unreadable == 0)
+        assert made.forgotten == []
+
+
+async def test_what_was_known_of_one_that_cannot_be_read_any_more_holds(tmp_path: Path) -> None:
+    async with kept(tmp_path, thing("a", 1), thing("b", 2)) as made:
+        made.stub.collections[ALL]["b"] = thing("b", None)
+        made.stub.send("MODIFIED", thing("b", None, "3"))
+        await until(lambda: made.reflector.unreadable == 1)
+        assert made.sizes == {"a": 1, "b": 2}
+        made.stub.send("ERROR", {"code": 410})
+        made.stub.end_watches()
+        await made.follows(2)
+        assert made.sizes == {"a": 1, "b": 2}
+        made.stub.send("MODIFIED", thing("b", 5, "4"))
+        await until(lambda: made.sizes == {"a": 1, "b": 5})
+        made.stub.send("MODIFIED", thing("a", [], "5"))
+        made.stub.send("DELETED", thing("a", [], "6"))
+        await until(lambda: made.sizes == {"b": 5})
+        assert (made.reflector.unreadable, made.forgotten) == (0, [("team", "a")])
+
+
+async def test_no_depth_of_one_object_ends_the_program(tmp_path: Path) -> None:
+    deep: Any = 0
+    for _ in range(900):
+        deep = [deep]
+    async with kept(tmp_path, thing("a", 1) | {"spec": deep}) as made:
+        made.stub.send("ADDED", thing("b", 2, "3") | {"spec": deep})
+        await until(lambda: made.sizes == {"a": 1, "b": 2})
+
+
+REFUSED = {
+    "where it is not reached": (0, ""),
+    "where it is starting": (403, ""),
+    "where our token has just run out": (401, ""),
+    "where there are too many": (429, ""),
+    "where etcd is away": (500, ""),
+    "where it is away": (503, ""),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSED.values(), ids=REFUSED)
+async def test_the_watch_goes_on_from_what_it_saw_last(tmp_path: Path, refusal: tuple[int, str]) -> None:
+    async with kept(tmp_path, thing("a", 1)) as made:
+        made.stub.send("ADDED", thing("b", 2, "5"))
+        await until(lambda: made.sizes == {"a": 1, "b": 2})
+        made.stub.watches_refused = [refusal] * 3
+        made.stub.end_watches()
+        await made.follows(5)
+        assert made.stub.watched_from == ["1", "5", "5", "5", "5"]
+        assert made.stub.calls[ALL] == 1
+
+
+STALE = {
+    "too old": (410, ""),
+    "no version": (400, ""),
+    "newer than a restored etcd": (504, "ResourceVersionTooLarge"),
+}
+
+
+@pytest.mark.parametrize("refusal", STALE.values(), ids=STALE)
+async def test_a_version_that_is_none_is_listed_anew(tmp_path: Path, refusal: tuple[int, str]) -> None:
+    async with kept(tmp_path, thing("a", 1), thing("b", 2)) as made:
+        del made.stub.collections[ALL]["b"]
+        made.stub.watches_refused = [refusal]
+        made.stub.end_watches()
+        await made.follows(3)
+        assert (made.sizes, made.forgotten) == ({"a": 1}, [("team", "b")])
+        assert made.stub.calls[ALL] == 2
+
+
+async def test_a_version_that_the_api_server_stumbles_over_is_given_up_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "_LAST_SECONDS", 0.01)
+    async with kept(tmp_path, thing("a", 1)) as made:
+        made.stub.watches_refused = [(500, "")] * 12
+        made.stub.end_watches()
+        await made.follows(14)
+        assert made.stub.calls[ALL] == 2
+
+
+async def test_a_watch_that_ends_at_once_each_time_is_not_begun_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr(backoff, "_LAST_SECONDS", 0.4)
+    async with kept(tmp_path, thing("a", 1)) as made:
+        pause = made.reflector._backoff.pause
+        monkeypatch.setattr(made.reflector._backoff, "pause", lambda: paused.append(pause()) or paused[-1])
+        for watch in range(2, 6):
+            made.stub.end_watches()
+            await made.follows(watch)
+        assert made.stub.calls[ALL] == 1
+    assert len(paused) == 4
+    assert all(seconds >= 0.1 for seconds in paused)
+
+
+async def test_one_that_ends_after_a_while_is_begun_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector, "_SHORT_SECONDS", -1.0)
+    monkeypatch.setattr(backoff, "_FIRST_SECONDS", 1000.0)
+    async with kept(tmp_path, thing("a", 1)) as made:
+        made.stub.end_watches()
+        await made.follows(2)
+
+
+async def test_what_is_no_event_at_all_does_not_end_the_watch_for_good(tmp_path: Path) -> None:
+    async with kept(tmp_path, thing("a", 1)) as made:
+        made.stub.send("MODIFIED", "no object")
+        made.stub.end_watches()
+        await made.follows(2)
+        made.stub.send("ADDED", thing("b", 2))
+        await until(lambda: made.sizes == {"a": 1, "b": 2})
+        assert made.stub.calls[ALL] == 1
+
+
+async def test_an_api_server_that_refuses_is_heard_though_it_tells_nothing(tmp_path: Path) -> None:
+    async with kept(tmp_path, thing("a", 1)) as made:
+        told = made.reflector._heard_at
+        made.stub.watches_refused = [(403, "")]
+        made.stub.end_watches()
+        await made.follows(3)
+        assert made.reflector._heard_at == told < made.reflector._answered_at
+        assert 0 <= made.reflector.silent_seconds <= made.reflector.age_seconds

@@ -1,0 +1,229 @@
+"""Who may claim what, and what of it is read from quotas: asked of the API server, briefly remembered, never guessed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
+from reprieve_policy.admission.review import decide_admission
+from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
+from reprieve_runtime.client.api import ApiError
+from reprieve_testing.stub_api import ACCESS_REVIEWS, StubApi, stub_api, until
+from reprieve_webhooks.admission.review import GroupVersionKind, Request, UserInfo
+from reprieve_webhooks.facts import access_review, quotas
+from reprieve_webhooks.facts.cluster_facts import ClusterFacts
+from reprieve_webhooks.lookups import single_flight
+
+QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
+NAMESPACES = "/api/v1/namespaces"
+TEAM = {"kind": "Namespace", "metadata": {"name": "team"}}
+ALICE = UserInfo(username="alice", uid="7", groups=("ml", "system:authenticated"), extra={"scopes": ("a", "b")})
+JOB_CONTROLLER = UserInfo(username="system:serviceaccount:kube-system:job-controller")
+
+
+class Cluster:
+    """The stub, and the facts that are read from it."""
+
+    def __init__(self, stub: StubApi, facts: ClusterFacts) -> None:
+        self.stub, self.facts = stub, facts
+
+    async def is_refused(
+        self, user: UserInfo = ALICE, preemptible: str = "false", old: Resource | None = None, **metadata: Any
+    ) -> bool:
+        pod = a_pod(preemptible, **metadata)
+        operation = "UPDATE" if old else "CREATE"
+        request = Request(
+            uid="1",
+            operation=operation,
+            kind=GroupVersionKind("Pod"),
+            namespace="team",
+            object=pod,
+            old_object=old,
+            user_info=user,
+        )
+        facts = await self.facts.facts_for(request, pod)
+        verdict = decide_admission(pod, old, facts, user=user.username)
+        assert (CLAIM_NON_PREEMPTIBLE in facts.lacking) is not verdict.is_allowed
+        return not verdict.is_allowed
+
+    until = staticmethod(until)
+
+
+def a_pod(preemptible: str, **metadata: Any) -> Resource:
+    labels = {keys.PREEMPTIBLE: preemptible}
+    return Resource(kind="Pod", metadata=ObjectMeta(name="p", namespace="team", labels=labels, **metadata), spec=Spec())
+
+
+def a_quota(name: str = "team", *, least: str = "4") -> Any:
+    metadata = {"name": name, "namespace": "team", "resourceVersion": "5"}
+    return {"kind": "ElasticQuota", "metadata": metadata, "spec": {"min": {"cpu": least}}, "status": {"used": {}}}
+
+
+@asynccontextmanager
+async def cluster(directory: Path, *, absent: bool = False, **stored: Any) -> AsyncIterator[Cluster]:
+    known = {NAMESPACES: {"team": TEAM}, QUOTAS: stored}
+    async with stub_api(directory, collections=known, absent={QUOTAS} if absent else set()) as (stub, api):
+        facts = ClusterFacts(api, "reprieve-system", "reprieve-policy", lookup_timeout_seconds=5.0)
+        running = asyncio.create_task(facts.run())
+        stub.lists_released.set()
+        made = Cluster(stub, facts)
+        try:
+            await made.until(lambda: facts.is_synced and stub.open_watches == len(facts.watches()) - absent)
+            yield made
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+
+@contextmanager
+def passing(monkeypatch: pytest.MonkeyPatch, facts: ClusterFacts) -> Iterator[Callable[[float], None]]:
+    """Let time pass for what is remembered, without waiting."""
+    asked: Any = facts._rights._questions
+    now = asked._monotonic()
+    ahead = 0.0
+
+    def go(seconds: float) -> None:
+        nonlocal ahead
+        ahead += seconds
+
+    monkeypatch.setattr(asked, "_monotonic", lambda: now + ahead)
+    yield go
+
+
+async def test_who_has_the_right_may_claim_it_and_others_may_not(tmp_path: Path):
+    async with cluster(tmp_path) as asked:
+        asked.stub.granted = {"alice"}
+
+        assert not await asked.is_refused(ALICE)
+        assert await asked.is_refused(UserInfo(username="bob"))
+
+
+async def test_the_api_server_is_asked_about_the_whole_user_and_no_namespace(tmp_path: Path):
+    async with cluster(tmp_path) as asked:
+        await asked.is_refused(ALICE)
+
+        assert asked.stub.asked == [
+            {
+                "user": "alice",
+                "uid": "7",
+                "groups": ["ml", "system:authenticated"],
+                "extra": {"scopes": ["a", "b"]},
+                "resourceAttributes": {"group": "reprieve.dev", "resource": "nonpreemptiblepods", "verb": "claim"},
+            }
+        ]
+
+
+async def test_nobody_is_asked_about_what_needs_no_right(tmp_path: Path):
+    owner = OwnerReference(apiVersion="batch/v1", kind="Job", name="j", uid="1", controller=True)
+    async with cluster(tmp_path) as asked:
+        assert not await asked.is_refused(preemptible="true")
+        assert not await asked.is_refused(old=a_pod("false"))
+        assert not await asked.is_refused(JOB_CONTROLLER, ownerReferences=(owner,))
+        assert asked.stub.calls[ACCESS_REVIEWS] == 0
+
+
+async def test_a_user_who_says_to_be_made_by_a_controller_is_asked_about(tmp_path: Path):
+    owner = OwnerReference(apiVersion="batch/v1", kind="Job", name="j", uid="1", controller=True)
+    async with cluster(tmp_path) as asked:
+        assert await asked.is_refused(ownerReferences=(owner,))
+
+
+async def test_an_answer_is_remembered_for_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with cluster(tmp_path) as asked:
+        with passing(monkeypatch, asked.facts) as go:
+            assert await asked.is_refused()
+            asked.stub.granted = {"alice"}
+            go(access_review.REMEMBERED_SECONDS - 1)
+            assert await asked.is_refused()
+            assert asked.stub.calls[ACCESS_REVIEWS] == 1
+            go(2)
+            assert not await asked.is_refused()
+
+
+async def test_who_has_other_groups_is_another_user(tmp_path: Path):
+    async with cluster(tmp_path) as asked:
+        for groups in (("a",), ("b",), ("a", "b"), None):
+            await asked.is_refused(UserInfo(username="bob", groups=groups))
+
+        assert [spec["groups"] for spec in asked.stub.asked] == [["a"], ["b"], ["a", "b"], []]
+
+
+async def test_while_the_api_server_cannot_be_asked_nothing_is_guessed(tmp_path: Path):
+    async with cluster(tmp_path) as asked:
+        asked.stub.is_failing = True
+        with pytest.raises(ApiError):
+            await asked.is_refused()
+        asked.stub.is_failing = False
+
+        assert await asked.is_refused()
+
+
+async def test_a_flood_of_users_is_neither_passed_on_nor_kept_and_opens_nothing(tmp_path: Path):
+    async with cluster(tmp_path) as asked:
+        started = asyncio.get_running_loop().time()
+        flood = (asked.is_refused(UserInfo(username=f"user-{number}")) for number in range(3000))
+        assert all(await asyncio.gather(*flood))
+        seconds = asyncio.get_running_loop().time() - started
+
+        calls = asked.stub.calls[ACCESS_REVIEWS]
+        assert calls <= single_flight.BURST_CALLS + seconds * single_flight.CALLS_PER_SECOND + 1
+        kept: Any = asked.facts._rights._questions
+        assert len(kept._asked) <= single_flight._MAX_REMEMBERED
+
+
+async def test_a_user_of_any_size_is_refused_without_a_call(tmp_path: Path):
+    async with cluster(tmp_path) as asked:
+        huge = UserInfo(username="bob", groups=("g" * 1000,) * 100)
+
+        assert await asked.is_refused(huge)
+        assert asked.stub.calls[ACCESS_REVIEWS] == 0
+
+
+async def test_a_quota_with_a_min_is_instead_of_the_right(tmp_path: Path):
+    async with cluster(tmp_path, team=a_quota()) as asked:
+        assert not await asked.is_refused()
+        asked.stub.send("DELETED", a_quota(), QUOTAS)
+        await asked.until(lambda: not asked.facts._quotas.reflector.items)
+
+        assert await asked.is_refused()
+
+
+async def test_a_quota_that_is_new_counts_at_once(tmp_path: Path):
+    async with cluster(tmp_path) as asked:
+        asked.stub.send("ADDED", a_quota(), QUOTAS)
+        await asked.until(lambda: bool(asked.facts._quotas.reflector.items))
+
+        assert not await asked.is_refused()
+
+
+async def test_where_quotas_are_not_installed_there_are_none_and_nobody_waits(tmp_path: Path):
+    async with cluster(tmp_path, absent=True) as asked:
+        assert asked.facts.is_synced
+        assert asked.stub.calls[QUOTAS] == 1
+        assert await asked.is_refused()
+
+
+async def test_quotas_that_are_installed_later_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert quotas.ABSENT_RETRY_SECONDS <= 60
+    monkeypatch.setattr(quotas, "ABSENT_RETRY_SECONDS", 0.05)
+    async with cluster(tmp_path, absent=True, team=a_quota()) as asked:
+        assert await asked.is_refused()
+        asked.stub.absent.clear()
+        await asked.until(lambda: bool(asked.facts._quotas.reflector.items))
+
+        assert not await asked.is_refused(UserInfo(username="bob"))
+
+
+async def test_quotas_that_are_removed_leave_none_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(quotas, "ABSENT_RETRY_SECONDS", 0.05)
+    async with cluster(tmp_path, team=a_quota()) as asked:
+        asked.stub.absent.add(QUOTAS)
+        asked.stub.end_watches()
+        await asked.until(lambda: not asked.facts._quotas.reflector.items)
+
+        assert await asked.is_refused()

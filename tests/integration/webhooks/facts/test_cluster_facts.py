@@ -1,0 +1,307 @@
+"""What rules may know: complete before the first answer, as old as is stated, and never a way to make the API server work."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec
+from reprieve_runtime.client.api import ApiError
+from reprieve_testing import builders
+from reprieve_testing.builders import a_pod, a_pod_group, a_workload
+from reprieve_testing.stub_api import DEADLINE_SECONDS, StubApi, stub_api, until
+from reprieve_webhooks.admission.review import GroupVersionKind, Request
+from reprieve_webhooks.facts import cluster_facts
+from reprieve_webhooks.facts.cluster_facts import ClusterFacts
+from reprieve_webhooks.lookups import single_flight
+from reprieve_webhooks.metrics import Metrics
+
+NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
+POLICY = "/api/v1/namespaces/reprieve-system/configmaps"
+PATIENCE_SECONDS = 0.3
+
+
+class Cluster:
+    """The stub, and the facts that are read from it."""
+
+    def __init__(self, stub: StubApi, facts: ClusterFacts, metrics: Metrics) -> None:
+        self.stub, self.facts, self.metrics = stub, facts, metrics
+
+    async def facts_of(self, namespace: str, **annotations: str) -> Facts:
+        said = {key.replace("_", "-"): value for key, value in annotations.items()}
+        prefixed = {f"{keys.PREFIX}{key}": value for key, value in said.items()}
+        pod = Resource(kind="Pod", metadata=ObjectMeta(name="p", annotations=prefixed), spec=Spec())
+        return await self.facts_for(pod, namespace)
+
+    async def facts_for(self, resource: Resource, namespace: str = "team") -> Facts:
+        kind = GroupVersionKind(resource.kind)
+        request = Request(uid="1", operation="CREATE", kind=kind, namespace=namespace)
+        return await self.facts.facts_for(request, resource)
+
+    until = staticmethod(until)
+
+
+@asynccontextmanager
+async def cluster(directory: Path, *, released: bool = True, **collections: Any) -> AsyncIterator[Cluster]:
+    known = {NAMESPACES: {"team": a_namespace("team")}, CLASSES: {}, **collections}
+    async with stub_api(directory, collections=known) as (stub, api):
+        metrics = Metrics()
+        facts = ClusterFacts(
+            api,
+            "reprieve-system",
+            "reprieve-policy",
+            lookup_timeout_seconds=PATIENCE_SECONDS,
+            show_policy=metrics.show_policy,
+        )
+        metrics.show_watches(facts.watches)
+        running = asyncio.create_task(facts.run())
+        made = Cluster(stub, facts, metrics)
+        try:
+            if released:
+                stub.lists_released.set()
+                await made.until(lambda: stub.open_watches == len(facts.watches()))
+            yield made
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+
+def a_namespace(name: str, **annotations: str) -> Any:
+    said = {f"{keys.PREFIX}{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return {"kind": "Namespace", "metadata": {"name": name, "resourceVersion": "7", "annotations": said}}
+
+
+def a_policy(**data: str) -> Mapping[str, Any]:
+    metadata = {"name": "reprieve-policy", "namespace": "reprieve-system", "uid": "of-policy", "resourceVersion": "8"}
+    return {"kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+async def test_before_the_lists_are_complete_nothing_is_guessed(tmp_path: Path):
+    async with cluster(tmp_path, released=False) as waiting:
+        with pytest.raises(ApiError, match="not listed yet: namespaces, priorityclasses, policy"):
+            await waiting.facts_of("team")
+
+
+async def test_a_review_that_comes_a_moment_too_early_waits_for_the_lists(tmp_path: Path):
+    policy = {POLICY: {"reprieve-policy": a_policy(defaultPreemptionClass="2")}}
+    async with cluster(tmp_path, released=False, **policy) as waiting:
+        early = asyncio.create_task(waiting.facts_of("team"))
+        await waiting.until(lambda: waiting.stub.calls[NAMESPACES] > 0)
+        waiting.stub.lists_released.set()
+
+        assert (await early).settings.default_class == 2
+
+
+async def test_once_ready_the_first_answer_is_the_right_one(tmp_path: Path):
+    known = {
+        NAMESPACES: {"team": a_namespace("team", workload_type="sensitive")},
+        CLASSES: {"high": {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7, "globalDefault": True}},
+        POLICY: {"reprieve-policy": a_policy(defaultPreemptionClass="2")},
+    }
+    async with cluster(tmp_path, **known) as ready:
+        facts = await ready.facts_of("team")
+
+        assert facts.namespace.is_sensitive
+        assert facts.priority_classes["high"].value == 7
+        assert facts.settings.default_class == 2
+        assert ready.stub.calls[f"{NAMESPACES}/team"] == 0
+
+
+HOSTILE = ["..", ".", "../../apis/x", "a/b", "a?b=c", "a#b", "%2e%2e", "A", "ü", "a" * 300, " ", "-a", "a\n", "a\0b"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_no_name_chooses_another_path(tmp_path: Path, name: str):
+    async with cluster(tmp_path) as ready:
+        before = ready.stub.calls.copy()
+        facts = await ready.facts_of(name, preemption_priority_class=name)
+
+        assert facts.namespace == (await ready.facts_of("")).namespace
+        assert facts.priority_classes.get(name) is None
+        assert ready.stub.calls == before
+
+
+async def test_all_who_ask_for_the_same_name_at_once_cost_one_call(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        ready.stub.collections[NAMESPACES]["new"] = a_namespace("new", workload_type="sensitive")
+        found = await asyncio.gather(*(ready.facts_of("new") for _ in range(200)))
+
+        assert all(facts.namespace.is_sensitive for facts in found)
+        assert ready.stub.calls[f"{NAMESPACES}/new"] == 1
+
+
+async def test_a_flood_of_new_names_is_not_passed_on_to_the_api_server(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        started = asyncio.get_running_loop().time()
+        floods = (ready.facts_of(f"new-{number}") for number in range(3000))
+        answers = await asyncio.gather(*floods, return_exceptions=True)
+        seconds = asyncio.get_running_loop().time() - started
+        asked = sum(count for path, count in ready.stub.calls.items() if path.startswith(f"{NAMESPACES}/new-"))
+
+        assert asked <= single_flight.BURST_CALLS + seconds * single_flight.CALLS_PER_SECOND + 1
+        refused = [answer for answer in answers if isinstance(answer, ApiError)]
+        assert len(answers) - len(refused) <= asked
+        assert {refusal.reason for refusal in refused} >= {"TooManyLookups"}
+        # What is known is answered all the while: it costs no call.
+        assert isinstance(await ready.facts_of("team"), Facts)
+
+
+def a_priority_class(name: str, value: int, defended_as: str = "") -> Any:
+    annotations = {f"{keys.PREFIX}preemption-priority-class": defended_as} if defended_as else {}
+    metadata = {"name": name, "annotations": annotations}
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
+
+
+NAMING: dict[str, Resource] = {
+    "a pod's": a_pod().in_priority_class("new").build(),
+    "a pod's defence": a_pod().defended_as("new").build(),
+    "a template's": a_pod().in_priority_class("new").in_template_of("CronJob"),
+    "a native group's": a_pod_group().in_priority_class("new").build(),
+    "a native group's defence": a_pod_group().defended_as("new").build(),
+    "a native workload's": a_workload().with_templates("new").build(),
+    "another PriorityClass's defence": builders.a_priority_class().defended_as("new").build(),
+}
+
+
+@pytest.mark.parametrize("resource", NAMING.values(), ids=NAMING)
+async def test_a_priority_class_that_no_watch_has_seen_is_read_with_what_it_is_defended_with(
+    tmp_path: Path, resource: Resource
+):
+    async with cluster(tmp_path) as ready:
+        made = [a_priority_class("new", 7, "above"), a_priority_class("above", 9)]
+        ready.stub.collections[CLASSES] |= {found["metadata"]["name"]: found for found in made}
+        facts = await ready.facts_for(resource)
+
+        assert (facts.priority_classes["new"].value, facts.priority_classes["above"].value) == (7, 9)
+
+
+async def test_an_object_with_any_number_of_unknown_priority_classes_is_judged_after_a_few_calls(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        for _ in range(3):
+            many = a_workload().with_templates(*(f"new-{number}" for number in range(250))).build()
+            assert not (await ready.facts_for(many)).priority_classes
+
+        asked = sum(count for path, count in ready.stub.calls.items() if path.startswith(f"{CLASSES}/new-"))
+        assert asked <= cluster_facts._MOST_READ
+
+
+async def test_a_flood_of_unknown_priority_classes_leaves_every_object_judged(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        for number in range(3 * single_flight.BURST_CALLS):
+            assert not (await ready.facts_for(a_pod().defended_as(f"new-{number}").build())).priority_classes
+        ready.stub.collections[NAMESPACES]["new"] = a_namespace("new", workload_type="sensitive")
+
+        assert (await ready.facts_of("new")).namespace.is_sensitive
+
+
+async def test_what_a_known_priority_class_is_defended_with_is_read_where_no_watch_has_seen_it(tmp_path: Path):
+    known = {CLASSES: {"old": a_priority_class("old", 7, "above")}}
+    async with cluster(tmp_path, **known) as ready:
+        assert "above" not in (await ready.facts_of("team")).priority_classes
+        ready.stub.collections[CLASSES]["above"] = a_priority_class("above", 9)
+        facts = await ready.facts_for(a_pod().in_priority_class("old").build())
+
+        assert facts.priority_classes["above"].value == 9
+
+
+async def test_a_priority_class_that_is_defended_with_itself_is_read_once(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        ready.stub.collections[CLASSES]["new"] = a_priority_class("new", 7, "new")
+        await ready.facts_for(a_pod().in_priority_class("new").build())
+
+        assert ready.stub.calls[f"{CLASSES}/new"] == 1
+
+
+async def test_what_a_watch_says_goes_before_what_was_looked_up(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        assert not (await ready.facts_of("late")).namespace.is_sensitive
+        ready.stub.send("ADDED", a_namespace("late", workload_type="sensitive"))
+
+        await ready.until(lambda: ("", "late") in ready.facts._namespaces.items)
+        assert (await ready.facts_of("late")).namespace.is_sensitive
+
+
+async def test_a_call_that_failed_is_tried_again_at_the_next_review(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        ready.stub.collections[NAMESPACES]["new"] = a_namespace("new", workload_type="sensitive")
+        ready.stub.is_failing = True
+        with pytest.raises(ApiError):
+            await ready.facts_of("new")
+        ready.stub.is_failing = False
+
+        assert (await ready.facts_of("new")).namespace.is_sensitive
+
+
+async def test_while_the_api_server_is_away_what_was_known_holds_and_its_age_shows(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        ready.stub.is_failing = True
+        ready.stub.end_watches()
+        before = {name: watch.age_seconds for name, watch in ready.facts.watches().items()}
+
+        assert isinstance(await ready.facts_of("team"), Facts)
+        with pytest.raises(ApiError):
+            await ready.facts_of("new")
+        assert ready.facts.is_synced
+        await ready.until(lambda: all(ready.facts.watches()[name].age_seconds > age for name, age in before.items()))
+
+
+async def test_the_age_of_facts_is_a_metric_that_names_no_object(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+        lines = ready.metrics.render().decode().splitlines()
+        shown = [line.rpartition(" ") for line in lines if line.startswith("reprieve_facts_age_seconds{")]
+
+        collections = [
+            "namespaces",
+            "priorityclasses",
+            "policy",
+            "lease",
+            "elasticquotas",
+            "jobs",
+            "statefulsets",
+            "replicasets",
+            "jobsets",
+            "leaderworkersets",
+        ]
+        assert [name for name, _, _ in shown] == [
+            f'reprieve_facts_age_seconds{{collection="{name}"}}' for name in collections
+        ]
+        assert all(0 <= float(seconds) < DEADLINE_SECONDS for _, _, seconds in shown)
+
+
+async def test_what_went_away_while_nobody_watched_is_forgotten_with_the_next_list(tmp_path: Path):
+    policy = {POLICY: {"reprieve-policy": a_policy(defaultPreemptionClass="2")}}
+    async with cluster(tmp_path, **policy) as ready:
+        assert (await ready.facts_of("team")).settings.default_class == 2
+        ready.stub.collections[POLICY].clear()
+        ready.stub.collections[NAMESPACES]["team"] = a_namespace("team", workload_type="sensitive")
+        # "Too old": the API server has forgotten what came after the last list.
+        ready.stub.send("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+        ready.stub.end_watches()
+
+        await ready.until(lambda: ready.stub.calls[POLICY] == ready.stub.calls[NAMESPACES] == 2)
+        await ready.until(lambda: ready.stub.open_watches == len(ready.facts.watches()))
+        facts = await ready.facts_of("team")
+        assert (facts.settings.default_class, facts.namespace.is_sensitive) == (4, True)
+
+
+async def test_a_broken_policy_shows_and_the_last_good_one_holds_until_it_is_deleted(tmp_path: Path):
+    async with cluster(tmp_path) as ready:
+
+        async def holds(default_class: int, is_good: int, *, errors: int) -> None:
+            want = {f"reprieve_policy_is_good {is_good}.0", f"reprieve_policy_config_errors_total {errors}.0"}
+            await ready.until(lambda: want <= set(ready.metrics.render().decode().splitlines()))
+            assert (await ready.facts_of("team")).settings.default_class == default_class
+
+        await holds(4, 1, errors=0)
+        ready.stub.send("ADDED", a_policy(defaultPreemptionClass="2"))
+        ready.stub.send("MODIFIED", a_policy(defaultPreemptionClass="11"))
+        await holds(2, 0, errors=1)
+        ready.stub.send("DELETED", a_policy(defaultPreemptionClass="11"))
+        await holds(4, 1, errors=1)
+        ready.stub.send("ADDED", a_policy(defaultPreemptionClass="12"))
+        await holds(4, 0, errors=2)

@@ -1,0 +1,228 @@
+"""The guard beside a real extender: whom that chose for a preemptor is not refused to it, at whatever pace its scheduler preempts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.facts import Facts
+from reprieve_testing.guard_scene import (
+    GANG,
+    NODE,
+    OPERATOR,
+    PODS,
+    TEAM,
+    Chosen,
+    Known,
+    Scene,
+    a_fellow,
+    a_nominee,
+    seconds_of,
+    watching,
+)
+from reprieve_testing.reviews import running_server
+from reprieve_testing.stages import a_call
+from reprieve_testing.stub_api import stub_api, until
+from reprieve_webhooks.extender.metrics import ExtenderMetrics
+from reprieve_webhooks.extender.service import Extender
+from reprieve_webhooks.guard.handler import Guard
+from reprieve_webhooks.snapshot.informers import WatchedStage
+from reprieve_webhooks.snapshot.recent_choices import RememberedChoices
+
+GROUPS = "/apis/scheduling.k8s.io/v1beta1"
+NODES = {
+    name: {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8", "pods": "110"}}}
+    for name in (NODE, "node-2")
+}
+FEW = {"metadata": {"name": "few", "namespace": "team-a"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+PACES = {
+    "asynchronous: nominated meanwhile": ("auto", False),
+    "asynchronous: nominated a moment ago": ("auto", True),
+    "an admin says asynchronous": ("asynchronous", True),
+    "synchronous: nominated for a victim of before": ("synchronous", True),
+}
+
+
+@dataclass
+class Beside:
+    """A guard and an extender that share what watches have seen."""
+
+    scene: Scene
+    extender: Extender
+    pods: Mapping[str, Any]
+
+    async def ask(self, proposed: str) -> Any:
+        """Ask for victims as a scheduler does that proposes this one; return those on each node."""
+        body = a_call({NODE: [f"uid-of-{proposed}"]}, "uid-of-high")
+        said = await self.extender.answer(lambda: asyncio.sleep(0, body))
+        return json.loads(said.body)["NodeNameToMetaVictims"]
+
+    async def choose(self, proposed: str) -> None:
+        """Have victims chosen so."""
+        assert await self.ask(proposed)
+
+    async def delete(self, name: str, *, is_nominated: bool) -> Any:
+        if not is_nominated:
+            return await self.scene.delete_and_nominate(self.pods[name], **_asking("8"))
+        found = self.scene.guard.nominees.reflector.items
+        self.scene.stub.send("MODIFIED", a_nominee("high", 1000, **_asking("8")), PODS)
+        await until(lambda: any(one.nominee.node == NODE for one in found.values()))
+        return await self.scene.delete(self.pods[name])
+
+
+@asynccontextmanager
+async def beside(directory: Path, said: str, *pods: Any) -> AsyncIterator[Beside]:
+    stored = {pod["metadata"]["name"]: pod for pod in pods}
+    waiting = a_nominee("high", 1000, **_asking("8"))
+    del waiting["status"]["nominatedNodeName"]
+    groups = {f"{GROUPS}/podgroups": {"few": FEW}, f"{GROUPS}/namespaces/team-a/podgroups": {"few": FEW}}
+    collections = {TEAM: stored, PODS: {**stored, "high": waiting}, "/api/v1/nodes": NODES, **groups}
+    async with stub_api(directory, collections=collections) as (stub, api):
+        stub.lists_released.set()
+        settings = PolicySettings(scheduler_preemption=said, max_victims=9)
+        known, choices = Known(Facts(operator_is_there=True, settings=settings)), RememberedChoices()
+        stage = WatchedStage(api, known)
+        guard = Guard(api, known, operator=OPERATOR, timeout_seconds=5.0, choices=choices, stage=stage)
+        extender = Extender(stage, choices, ExtenderMetrics(CollectorRegistry()), timeout_seconds=5.0)
+        async with watching(guard, stub), seeing(stage), running_server(guard=guard) as server:
+            yield Beside(Scene(server, stub, known, Chosen(), guard), extender, stored)
+
+
+@asynccontextmanager
+async def seeing(stage: WatchedStage) -> AsyncIterator[None]:
+    running = asyncio.create_task(stage.run())
+    try:
+        await until(lambda: not stage.is_behind and stage.is_settled)
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def a_chosen(name: str, cpu: str, *, node: str = NODE, group: str = "", **metadata: Any) -> Any:
+    pod = a_fellow(name, **metadata)
+    pod["spec"] |= {"nodeName": node, **_asking(cpu)}
+    if group:
+        pod["spec"] |= {"schedulingGroup": {"podGroupName": group}}
+    return pod
+
+
+def _asking(cpu: str) -> Any:
+    return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
+
+
+@pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
+async def test_a_gang_that_goes_as_a_whole_is_marked_for_the_preemptor_that_it_was_chosen_for(
+    tmp_path: Path, said: str, *, is_nominated: bool
+) -> None:
+    gang = [
+        a_chosen("a", "2", labels=GANG),
+        a_chosen("b", "2", labels=GANG),
+        a_chosen("far", "8", node="node-2", labels=GANG),
+    ]
+    async with beside(tmp_path, said, *gang, a_chosen("single", "4")) as ours:
+        await ours.choose("a")
+        response = await ours.delete("a", is_nominated=is_nominated)
+        assert "asked to save" in response["status"]["message"]
+        # One of the gang, for which the operator takes the rest.
+        assert ours.scene.marked() == ["a", "single"]
+        assert "uid-of-high" in json.dumps(ours.scene.stub.patches)
+
+
+@pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
+async def test_so_are_all_that_a_gang_can_spare(tmp_path: Path, said: str, *, is_nominated: bool) -> None:
+    here = [a_chosen(name, "4", group="few") for name in "ab"]
+    far = [a_chosen(name, "4", node="node-2", group="few") for name in "cd"]
+    async with beside(tmp_path, said, *here, *far) as ours:
+        await ours.choose("a")
+        response = await ours.delete("b", is_nominated=is_nominated)
+        assert "asked to save" in response["status"]["message"]
+        assert sorted(ours.scene.marked()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
+async def test_of_one_that_can_spare_none_all_are_marked_wherever_they_run(
+    tmp_path: Path, said: str, *, is_nominated: bool
+) -> None:
+    """By its own word it goes pod by pod: the operator takes nobody with one of it."""
+    gang = [a_chosen("a", "8", group="few"), a_chosen("far", "8", node="node-2", group="few")]
+    async with beside(tmp_path, said, *gang) as ours:
+        await ours.choose("a")
+        await ours.delete("a", is_nominated=is_nominated)
+        assert sorted(ours.scene.marked()) == ["a", "far"]
+
+
+SILENT = {"annotations": {}, "labels": {keys.PREEMPTION_CLASS: "3"}}
+WANTING: Mapping[str, tuple[Any, Any]] = {
+    "none of it wants notice": (SILENT, SILENT),
+    "only those elsewhere do": (SILENT, {}),
+    "only those here do": ({}, SILENT),
+}
+
+
+@pytest.mark.parametrize(("here", "there"), WANTING.values(), ids=WANTING)
+async def test_also_where(tmp_path: Path, here: Any, there: Any) -> None:
+    """Without this, a scheduler would take those that are here, and the others would run on below their minimum."""
+    gang = [a_chosen("a", "8", group="few", **here), a_chosen("far", "8", node="node-2", group="few", **there)]
+    async with beside(tmp_path, "auto", *gang) as ours:
+        await ours.choose("a")
+        response = await ours.delete("a", is_nominated=False)
+        assert not response["allowed"]
+        assert sorted(ours.scene.marked()) == ["a", "far"]
+
+
+async def test_one_beside_them_that_wants_no_notice_gets_none(tmp_path: Path) -> None:
+    gang = [a_chosen("a", "4", group="few"), a_chosen("far", "8", node="node-2", group="few")]
+    async with beside(tmp_path, "auto", *gang, a_chosen("single", "4", **SILENT)) as ours:
+        await ours.choose("a")
+        assert (await ours.delete("single", is_nominated=False))["allowed"]
+        assert ours.scene.marked() == []
+
+
+@pytest.mark.parametrize(("status", "tries"), [(409, 3), (503, 3), (0, 1)], ids=["changed", "refused", "no answer"])
+async def test_where_one_elsewhere_cannot_be_marked_it_is_tried_again_unless_nobody_answers(
+    tmp_path: Path, status: int, tries: int
+) -> None:
+    """No scheduler comes to it; but to wait for an API server that hangs would cost the first one its notice."""
+    gang = [a_chosen("a", "8", group="few"), a_chosen("far", "8", node="node-2", group="few")]
+    async with beside(tmp_path, "auto", *gang) as ours:
+        await ours.choose("a")
+        ours.scene.stub.refuses[f"{TEAM}/far"] = status
+        assert not (await ours.delete("a", is_nominated=False))["allowed"]
+        assert ours.scene.marked() == ["a", *["far"] * tries]
+
+
+async def test_of_a_gang_that_is_marked_by_now_nobody_goes_for_another(tmp_path: Path) -> None:
+    gang = [a_chosen("a", "8", labels=GANG), a_chosen("far", "8", node="node-2", labels=GANG)]
+    async with beside(tmp_path, "auto", *gang) as ours:
+        await ours.choose("a")
+        ours.scene.stub.send("MODIFIED", gang[1] | _marked(gang[1]), PODS)
+        response = await ours.delete("a", is_nominated=False)
+        assert "going" in response["status"]["message"]
+        assert ours.scene.marked() == []
+
+
+async def test_a_mark_holds_nobody_up_where_no_operator_is_there_to_take_it_up(tmp_path: Path) -> None:
+    marked = a_chosen("a", "8", labels={"reprieve.dev/soft-eviction": "requested"})
+    async with beside(tmp_path, "auto", marked) as ours:
+        assert not await ours.ask("a")
+        ours.scene.known.facts = replace(ours.scene.known.facts, operator_is_there=False)
+        assert await ours.ask("a")
+
+
+def _marked(pod: Any) -> Any:
+    return {"metadata": pod["metadata"] | {"labels": {**GANG, "reprieve.dev/soft-eviction": "requested"}}}
+
+
+async def test_a_chosen_victim_of_a_synchronous_scheduler_is_told_no_time(tmp_path: Path) -> None:
+    async with beside(tmp_path, "synchronous", a_chosen("a", "8", labels=GANG)) as ours:
+        await ours.choose("a")
+        assert seconds_of(await ours.delete("a", is_nominated=True)) is None

@@ -1,0 +1,487 @@
+"""`reprieve check`: what a user gives it, what it says, and its status."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reprieve_cli.manifests import sources
+from reprieve_testing.checking import pod, run, write
+
+GOOD = pod(labels='{reprieve.dev/preemption-class: "4"}')
+BAD = pod(labels='{reprieve.dev/preemption-class: "11"}')
+LABEL = "metadata.labels[reprieve.dev/preemption-class]"
+REFUSED = f'{LABEL}: Invalid value: "11": must be between 0 and 10 [preemption-class]'
+JSON_POD = '{"apiVersion": "v1",\n "kind": "Pod",\n "metadata": {"name": "p", "namespace": "team", "labels": {\n'
+JSON_BAD = JSON_POD + '  "reprieve.dev/preemption-class": "11"}}}'
+
+
+def test_what_breaks_no_rule_is_said_in_one_line_and_is_0(tmp_path: Path) -> None:
+    checked = run(write(tmp_path, "a.yaml", GOOD))
+    assert (checked.status, checked.output) == (0, "1 object checked: 0 violations, 0 warnings\n")
+
+
+def test_a_violation_has_file_line_object_path_and_rule_and_is_1(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", f"---\n{GOOD}---\n{BAD}")
+    checked = run(path)
+    assert checked.status == 1
+    assert checked.lines == [f"{path}:14: error: Pod team/p: {REFUSED}"]
+
+
+def test_all_violations_of_an_object_are_said_in_the_order_of_lines(tmp_path: Path) -> None:
+    text = pod(annotations="{reprieve.dev/checkpoint-timeout: soon}", labels='{reprieve.dev/preemption-class: "x"}')
+    lines = run(write(tmp_path, "a.yaml", text)).lines
+    assert [line.split(":")[1] for line in lines] == ["6", "7"]
+
+
+INPUTS: dict[str, tuple[str, str | bytes, int]] = {
+    "YAML": ("a.yaml", BAD, 6),
+    "JSON": ("a.json", JSON_BAD, 4),
+    "JSON that says that it is YAML": ("a.yaml", JSON_BAD, 4),
+    "JSON in braces of YAML": ("a.yaml", "{apiVersion: v1, kind: Pod, metadata: {labels: {reprieve.dev/preemption-class: x}}}", 1),
+    "lines that end as on Windows": ("a.yaml", BAD.replace("\n", "\r\n"), 6),
+    "a byte order mark": ("a.yaml", b"\xef\xbb\xbf" + BAD.encode(), 6),
+    "a name that says nothing": ("manifest", BAD, 6),
+    "a list": ("a.yaml", "apiVersion: v1\nkind: List\nitems:\n- " + BAD.replace("\n", "\n  "), 9),
+    "a list in a list": (
+        "a.yaml",
+        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items:\n  - " + BAD.replace("\n", "\n    "),
+        12,
+    ),
+    "a typed list, whose items need not say what they are": (
+        "a.yaml",
+        "apiVersion: v1\nkind: PodList\nitems:\n- metadata:\n    labels: {reprieve.dev/preemption-class: x}\n",
+        5,
+    ),
+    "a list as kubectl prints it": ("a.json", '{"apiVersion":"v1","kind":"List","items":[\n' + JSON_BAD + "]}", 5),
+    "an alias": (
+        "a.yaml",
+        'apiVersion: v1\nkind: Pod\nmetadata:\n  annotations: &a\n    reprieve.dev/preemption-class: "11"\n  labels: *a\n',
+        5,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", INPUTS)
+def test_every_form_of_a_manifest_is_checked(tmp_path: Path, sentence: str) -> None:
+    name, content, line = INPUTS[sentence]
+    path = write(tmp_path, name, content)
+    checked = run(path)
+    assert checked.status == 1
+    (said,) = checked.lines
+    assert said.startswith(f"{path}:{line}: error: Pod")
+
+
+TRIAL = """\
+spec:
+  trials:
+  - template:
+      metadata:
+        labels:
+          reprieve.dev/preemption-class: "11"
+"""
+JOB_SET = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: train, namespace: team}
+spec:
+  replicatedJobs:
+  - name: workers
+    template:
+      spec:
+        template:
+          metadata:
+            labels:
+              reprieve.dev/preemption-class: "11"
+"""
+SWEEP = "apiVersion: example.com/v1\nkind: Sweep\nmetadata: {name: s, namespace: team}\n" + TRIAL
+LISTING = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: reprieve-policy, namespace: reprieve-system}
+data: {templateKinds: "example.com/Sweep: spec.trials[*].template"}
+"""
+
+
+def test_a_kind_of_another_project_is_checked_where_its_templates_are_known_to_stand(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", JOB_SET)
+    assert run(path).lines == [
+        f"{path}:12: error: JobSet team/train: spec.replicatedJobs[0].template.spec.template.{REFUSED}"
+    ]
+
+
+def test_a_kind_is_checked_where_the_policy_lists_it_wherever_that_stands(tmp_path: Path) -> None:
+    sweep = write(tmp_path, "a.yaml", SWEEP)
+    assert run(sweep).status == 0
+    listing = write(tmp_path, "b.yaml", LISTING)
+    assert run(sweep, listing).lines == [f"{sweep}:9: error: Sweep team/s: spec.trials[0].template.{REFUSED}"]
+
+
+UNREADABLE: dict[str, tuple[str | bytes, str]] = {
+    "a list that does not end": ("a: [\n", "2: unreadable: did not find expected node content"),
+    "a text": ("just words", "1: unreadable: no Kubernetes object: needs apiVersion and kind"),
+    "a list of texts": ("- a\n- b", "1: unreadable: no Kubernetes object: needs apiVersion and kind"),
+    "a mapping without a kind": ("\n\na: 1", "3: unreadable: no Kubernetes object: needs apiVersion and kind"),
+    "a kind that is a list": (
+        "apiVersion: v1\nkind: [Pod]",
+        "1: unreadable: no Kubernetes object: needs apiVersion and kind",
+    ),
+    "a list of what is no object": (
+        "apiVersion: v1\nkind: List\nitems:\n- a: 1",
+        "4: unreadable: no Kubernetes object: needs apiVersion and kind",
+    ),
+    "a key that stands twice": (
+        "kind: Pod\napiVersion: v1\nkind: Pod\n",
+        '3: unreadable: the key "kind" stands twice in one mapping',
+    ),
+    "another encoding": ("a: 1\nb: é\n".encode("latin-1"), "2: unreadable: not UTF-8 text"),
+    "UTF-16": ("a: 1\n".encode("utf-16"), "1: unreadable: not UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize("sentence", UNREADABLE)
+def test_what_cannot_be_read_is_one_sentence_with_its_line_and_is_2(tmp_path: Path, sentence: str) -> None:
+    content, said = UNREADABLE[sentence]
+    path = write(tmp_path, "a.yaml", content)
+    checked = run(path)
+    assert checked.status == 2
+    assert checked.lines == [f"{path}:{said}"]
+    assert checked.output.endswith("0 objects checked: 0 violations, 0 warnings; 1 could not be read\n")
+
+
+def test_the_rest_is_checked_where_something_cannot_be_read(tmp_path: Path) -> None:
+    first = write(tmp_path, "a.yaml", f"a: [\n---\n{BAD}")
+    second = write(tmp_path, "b.yaml", BAD)
+    checked = run(first, tmp_path / "missing.yaml", second)
+    assert checked.status == 2
+    assert checked.lines == [
+        f"{first}:2: unreadable: did not find expected node content",
+        f"{first}:8: error: Pod team/p: {REFUSED}",
+        f"{tmp_path}/missing.yaml: unreadable: no such file or directory",
+        f"{second}:6: error: Pod team/p: {REFUSED}",
+    ]
+
+
+def test_a_file_without_a_document_is_nothing_and_no_fault(tmp_path: Path) -> None:
+    checked = run(write(tmp_path, "a.yaml", "---\n# nothing\n---\n"))
+    assert (checked.status, checked.output) == (0, "0 objects checked: 0 violations, 0 warnings\n")
+
+
+def test_a_file_that_is_too_large_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MAX_BYTES", 1024 * 1024)
+    path = write(tmp_path, "a.yaml", "# " + "x" * 1024 * 1024)
+    assert run(path).lines == [f"{path}: unreadable: larger than 1 MiB: split it"]
+
+
+def test_ten_megabytes_in_one_text_are_read(tmp_path: Path) -> None:
+    text = pod(annotations="{other: " + "x" * 10_000_000 + "}", labels='{reprieve.dev/preemption-class: "11"}')
+    path = write(tmp_path, "a.yaml", text)
+    assert run(path).lines == [f"{path}:7: error: Pod team/p: {REFUSED}"]
+
+
+def test_standard_input_is_a_dash() -> None:
+    checked = run("-", stdin=BAD.encode())
+    assert (checked.status, checked.lines) == (1, [f"stdin:6: error: Pod team/p: {REFUSED}"])
+
+
+def test_a_folder_is_its_manifests_and_with_r_those_below(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yml", "notes.txt", "kustomization.yaml", "below/c.json"):
+        write(tmp_path, name, JSON_BAD if name.endswith("json") else BAD)
+    assert len(run(tmp_path).lines) == 2
+    assert len(run("-R", tmp_path).lines) == 3
+
+
+def test_a_folder_without_manifests_is_said(tmp_path: Path) -> None:
+    write(tmp_path, "below/a.yaml", GOOD)
+    said = f"{tmp_path}: unreadable: no .yaml, .yml or .json file in it; -R also looks in the folders below"
+    assert run(tmp_path).lines == [said]
+    assert run("-R", write(tmp_path, "empty/x", "").parent).lines == [
+        said.partition(";")[0].replace(str(tmp_path), f"{tmp_path}/empty")
+    ]
+
+
+def test_a_loop_of_links_ends(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", GOOD)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert run("-R", tmp_path).status == 0
+
+
+def test_a_file_that_is_named_twice_is_checked_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", BAD)
+    assert len(run(path, path, tmp_path).lines) == 1
+
+
+def test_a_file_that_cannot_be_opened_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.symlink_to(path)
+    assert run(path).lines == [f"{path}: unreadable: too many levels of symbolic links"]
+
+
+def test_names_can_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+    text = BAD.replace("name: p", r'name: "p\x1b[2J\nq"')
+    checked = run(write(tmp_path, "a\x1b[2J.yaml", text))
+    assert "\x1b" not in checked.output
+    assert r"Pod team/p\x1b[2J\nq" in checked.output
+
+
+def test_no_file_is_bad_usage() -> None:
+    assert run().status == 2
+
+
+def test_kinds_without_rules_are_counted_and_no_more(tmp_path: Path) -> None:
+    text = "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: 5\n---\n" + BAD.replace("v1", "other.io/v1")
+    checked = run(write(tmp_path, "a.yaml", text))
+    assert (checked.status, checked.output) == (0, "2 objects checked: 0 violations, 0 warnings\n")
+
+
+def test_what_webhooks_never_see_is_not_judged(tmp_path: Path) -> None:
+    assert run(write(tmp_path, "a.yaml", BAD.replace("team", "kube-system"))).status == 0
+
+
+FORMS = {
+    "a class that is a number": (
+        "labels='{reprieve.dev/preemption-class: 4}'",
+        pod(labels="{reprieve.dev/preemption-class: 4}"),
+        [f'{LABEL}: Invalid value: "4": must be a string: "4" [form]'],
+    ),
+    "a class that is a number and out of range": (
+        "",
+        pod(labels="{reprieve.dev/preemption-class: 11}"),
+        [f'{LABEL}: Invalid value: "11": must be a string: "11" [form]', REFUSED],
+    ),
+    "one annotation": (
+        "",
+        pod(annotation="{a: b}"),
+        ["metadata.annotation: Forbidden: the field is annotations: the API server drops one that it does not know [form]"],
+    ),
+    "a priority that is a text": ("", pod() + "spec: {priority: '5'}", ["spec.priority: Invalid value: must be a whole number, not a text [form]"]),
+    "metadata that is a list": (
+        "",
+        "apiVersion: v1\nkind: Pod\nmetadata: []",
+        ["metadata: Invalid value: must be a mapping, not a list [form]"],
+    ),
+    "what is nothing": ("", pod(labels="{a: null}", annotations="null") + "spec: {containers: [{name: null}]}", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", FORMS)
+def test_what_the_api_server_would_not_decode_is_said(tmp_path: Path, sentence: str) -> None:
+    _, text, said = FORMS[sentence]
+    lines = run(write(tmp_path, "a.yaml", text)).lines
+    assert [line.partition("error: ")[2].partition(": ")[2] for line in lines] == said
+
+
+CLASSES = """\
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: low}
+value: 100
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 9000
+"""
+DEFENDED = pod(annotations="{reprieve.dev/preemption-priority-class: high}") + "spec: {priorityClassName: %s}\n"
+DEFENCE = "metadata.annotations[reprieve.dev/preemption-priority-class]"
+
+
+def test_what_refers_to_something_in_the_same_run_is_judged_by_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", DEFENDED % "low" + "---\n" + CLASSES)
+    (line,) = run(path).lines
+    assert line.endswith(
+        f"error: Pod team/p: {DEFENCE}: Forbidden: its value 9000 is above 100, the highest allowed here [preemption-priority]"
+    )
+
+
+def test_what_is_merely_not_known_is_a_warning_where_it_is_named(tmp_path: Path) -> None:
+    checked = run(write(tmp_path, "a.yaml", DEFENDED % "low"))
+    assert checked.status == 0
+    unknown = 'not judged without PriorityClass "low" and PriorityClass "high" (see --policy) [preemption-priority]'
+    assert [line.partition("Pod team/p: ")[2] for line in checked.lines] == [
+        f"{DEFENCE}: {unknown}",
+        f"spec.priorityClassName: {unknown}",
+    ]
+
+
+def test_a_policy_folder_has_what_the_cluster_has(tmp_path: Path) -> None:
+    write(tmp_path, "policy/deep/classes.yaml", CLASSES + "---\n" + BAD)
+    path = write(tmp_path, "a.yaml", DEFENDED % "low")
+    checked = run("--policy", tmp_path / "policy", path)
+    assert checked.status == 1
+    assert "its value 9000 is above 100" in checked.output
+    assert "not judged" not in checked.output
+    assert len(checked.lines) == 1
+
+
+def test_a_policy_that_cannot_be_read_is_a_violation_where_it_stands(tmp_path: Path) -> None:
+    text = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: reprieve-policy, namespace: reprieve-system}\n"
+        "data:\n  ceiling: soon\n"
+    )
+    path = write(tmp_path, "policy/map.yaml", text)
+    checked = run(write(tmp_path, "a.yaml", GOOD), "--policy", path.parent)
+    assert checked.status == 1
+    assert checked.lines[0].startswith(f"{path}:5: error: ConfigMap reprieve-system/reprieve-policy: data[ceiling]: ")
+
+
+def test_the_policys_settings_hold(tmp_path: Path) -> None:
+    text = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: reprieve-policy, namespace: reprieve-system}\n"
+        "data:\n  maxPreemptionPriorityLift: '9000'\n"
+    )
+    write(tmp_path, "policy/map.yaml", text)
+    path = write(tmp_path, "a.yaml", DEFENDED % "low" + "---\n" + CLASSES)
+    assert run(path).status == 1
+    assert run(path, "--policy", tmp_path / "policy").status == 0
+
+
+NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: team\n  annotations: {%s}\n---\n"
+CLASS_8 = pod(
+    labels='{reprieve.dev/preemption-class: "8"}', annotations="{reprieve.dev/checkpoint-hint: 'http://:80/x'}"
+)
+
+
+def test_a_namespace_of_the_same_run_says_what_holds_in_it(tmp_path: Path) -> None:
+    def status(annotations: str) -> int:
+        return run("--strict", write(tmp_path, "a.yaml", NAMESPACE % annotations + CLASS_8)).status
+
+    assert status("reprieve.dev/allowed-preemption-classes: 0-9") == 0
+    assert status("reprieve.dev/allowed-preemption-classes: 0-6") == 1
+
+
+def test_a_namespace_that_is_not_known_refuses_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", CLASS_8)
+    checked = run(path)
+    assert checked.status == 0
+    assert checked.lines[0].endswith(
+        f'warning: Pod team/p: {LABEL}: not judged without Namespace "team" (see --policy) [preemption-class]'
+    )
+    assert run("--strict", path).status == 1
+    assert (
+        run(write(tmp_path, "b.yaml", CLASS_8.replace("  namespace: team\n", ""))).output.count("without its Namespace")
+        == 1
+    )
+
+
+def test_an_object_without_a_namespace_goes_where_n_says(tmp_path: Path) -> None:
+    text = NAMESPACE % "reprieve.dev/allowed-preemption-classes: 0-6" + CLASS_8.replace("  namespace: team\n", "")
+    assert run("-n", "team", write(tmp_path, "a.yaml", text)).status == 1
+
+
+def test_a_namespace_that_only_warns_or_is_left_alone_is_so_here_too(tmp_path: Path) -> None:
+    def said(enforcement: str) -> tuple[int, int]:
+        checked = run(write(tmp_path, "a.yaml", NAMESPACE % f"reprieve.dev/enforcement: '{enforcement}'" + BAD))
+        return checked.status, len(checked.lines)
+
+    assert said("enforce") == (1, 1)
+    assert said("warn") == (0, 1)
+    assert said("off") == (0, 0)
+
+
+def test_a_pods_priority_is_its_priority_classs(tmp_path: Path) -> None:
+    text = DEFENDED % "high" + "---\n" + CLASSES
+    assert run(write(tmp_path, "a.yaml", text)).status == 0
+
+
+def test_the_clusters_default_priority_class_counts(tmp_path: Path) -> None:
+    text = DEFENDED.replace("spec: {priorityClassName: %s}\n", "") + "---\n" + CLASSES
+    assert "the cluster's default PriorityClass" in run(write(tmp_path, "a.yaml", text)).output
+    known = text + "globalDefault: true\n"
+    assert run("--strict", "-R", write(tmp_path, "b.yaml", known), "--policy", tmp_path / "none").status == 2
+    assert "not judged" not in run(write(tmp_path, "b.yaml", known)).output
+
+
+JOBSET = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: set, namespace: team}
+spec:
+  replicatedJobs:
+  - name: leader
+    template: {spec: {template: {metadata: {labels: {reprieve.dev/preemption-class: "4"}}}}}
+  - name: worker
+    template:
+      spec:
+        template:
+          metadata:
+            labels:
+              reprieve.dev/preemption-class: 11
+"""
+
+
+def test_kinds_of_other_projects_are_judged_by_their_templates(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", JOBSET)
+    place = f"{path}:14: error: JobSet team/set: spec.replicatedJobs[1].template.spec.template.{LABEL}: Invalid value: "
+    assert [line.removeprefix(place) for line in run(path).lines] == [
+        '"11": must be a string: "11" [form]',
+        '"11": must be between 0 and 10 [preemption-class]',
+    ]
+
+
+def test_a_job_that_never_fits_into_its_quota_is_warned_of(tmp_path: Path) -> None:
+    quota = (
+        "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n"
+        "metadata: {name: team, namespace: team}\nspec: {min: {cpu: 1}, max: {cpu: 2}}\n---\n"
+    )
+    text = pod(labels='{quota.scheduling.koordinator.sh/preemptible: "true"}') + (
+        "spec:\n  containers:\n  - {name: main, resources: {requests: {cpu: 3}}}\n"
+    )
+    path = write(tmp_path, "a.yaml", quota + text)
+    assert any(line.endswith("[quota-fit]") for line in run(path).lines)
+    assert run("--strict", path).status == 1
+
+
+def test_what_is_in_the_policys_folder_and_among_the_files_is_checked_once(tmp_path: Path) -> None:
+    write(tmp_path, "policy/all.yaml", CLASSES + "---\n" + BAD)
+    document = run(tmp_path / "policy", "--policy", tmp_path / "policy", "-o", "json").document
+    assert document["summary"] == {"files": 1, "objects": 3, "violations": 1, "warnings": 0, "unreadable": 0}
+
+
+def test_json_output_is_one_document(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.yaml", f"{BAD}---\na: [\n---\n{CLASS_8}")
+    document = run(path, "-o", "json").document
+    assert document["version"] == 1
+    assert document["summary"] == {"files": 1, "objects": 2, "violations": 1, "warnings": 1, "unreadable": 1}
+    assert document["findings"][0] == {
+        "level": "violation",
+        "file": str(path),
+        "line": 6,
+        "object": {"kind": "Pod", "namespace": "team", "name": "p"},
+        "path": LABEL,
+        "rule": "preemption-class",
+        "message": 'Invalid value: "11": must be between 0 and 10',
+    }
+    assert [finding["level"] for finding in document["findings"]] == ["violation", "unreadable", "warning"]
+
+
+def test_json_output_of_nothing_is_a_document_too(tmp_path: Path) -> None:
+    assert run(write(tmp_path, "a.yaml", ""), "-o", "json").document["findings"] == []
+
+
+def test_github_commands_are_escaped(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b:c%.yaml", BAD.replace('"11"', r'"1%1\n::error::x"'))
+    (line,) = run(path, "-o", "github").lines
+    shown = str(path).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+    assert line.startswith(f"::error file={shown},line=6,title=preemption-class::Pod team/p: {LABEL}: Invalid value: ")
+    assert r'"1%251\n::error::x"' in line
+
+
+def test_a_command_without_a_line_has_none(tmp_path: Path) -> None:
+    (line,) = run(tmp_path / "none", "-o", "github").lines
+    assert line == f"::error file={tmp_path}/none,title=unreadable::no such file or directory"
+
+
+def test_colours_are_for_terminals(tmp_path: Path) -> None:
+    assert "\x1b" not in run(write(tmp_path, "a.yaml", BAD)).output
+
+
+def test_every_output_is_ascii_safe_json_where_it_is_json(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "a.json",
+        '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"\\ud800","labels":{"reprieve.dev/preemption-class":"\\udfff"}}}',
+    )
+    for output in ("json", "sarif"):
+        assert json.loads(run(path, "-o", output).output)
+    assert run(path).status == 1

@@ -1,0 +1,128 @@
+"""What `reprieve cleanup` takes away: what Reprieve has left, and nothing that is somebody else's."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from reprieve_cli.cluster.suspended_jobs import HeldJob
+from reprieve_cli.commands.cleanup import build_job_patch, build_owner_patch, build_pod_patch
+from reprieve_policy import keys
+from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.lifecycle import suspension
+from reprieve_policy.lifecycle.suspension import Hold
+from reprieve_policy.preemption import guard, reclaim
+from reprieve_policy.preemption.guard import Door
+from reprieve_testing.builders import NOW, after
+
+KOORDINATOR = keys.KOORDINATOR_SOFT_EVICTION
+GUARDED = {change.key: change.value for change in guard.changes_for(Door.PREEMPTION, "uid-of-high", NOW)}
+STATE = {keys.EVICTION: "{}", keys.EVICTION_REQUEST: "{}", keys.CHECKPOINT_REQUEST: "{}", keys.CHECKPOINT_ANSWER: "{}"}
+SAVED = {keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:00Z"}
+OTHERS = {
+    keys.PREEMPTION_CLASS: "3",
+    keys.CHECKPOINT: "auto",
+    **SAVED,
+    keys.PREEMPTED_COUNT: "2",
+    "example.com/own": "x",
+}
+
+
+def metadata(**fields: Any) -> ObjectMeta:
+    return ObjectMeta(name="n", namespace="team", uid="uid-of-n", **fields)
+
+
+def gone(*names: str) -> dict[str, None]:
+    return dict.fromkeys(names)
+
+
+PODS: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
+    "one without a trace": (metadata(labels=OTHERS, annotations=OTHERS, finalizers=["example.com/own"]), None),
+    "one that says nothing": (metadata(), None),
+    "a victim": (
+        metadata(labels={keys.SOFT_EVICTION: "hinted", **OTHERS}, annotations={**STATE, **OTHERS}),
+        {"labels": gone(keys.SOFT_EVICTION), "annotations": gone(*STATE)},
+    ),
+    "one that is held": (
+        metadata(finalizers=["example.com/own", keys.CLEANUP_FINALIZER]),
+        {"$deleteFromPrimitiveList/finalizers": [keys.CLEANUP_FINALIZER]},
+    ),
+    "the guard's mark": (
+        metadata(annotations={KOORDINATOR: GUARDED[KOORDINATOR], keys.PREEMPTOR: "uid-of-high"}),
+        {"annotations": gone(keys.PREEMPTOR, KOORDINATOR)},
+    ),
+    "the mark of `reprieve reclaim`": (
+        metadata(labels={keys.SOFT_EVICTION: "marked"}, annotations={KOORDINATOR: reclaim.build_mark(NOW)}),
+        {"labels": gone(keys.SOFT_EVICTION), "annotations": gone(KOORDINATOR)},
+    ),
+    "another's mark is theirs": (
+        metadata(labels={keys.SOFT_EVICTION: "marked"}, annotations={KOORDINATOR: '{"initiator":"koord-descheduler"}'}),
+        {"labels": gone(keys.SOFT_EVICTION)},
+    ),
+    "for whom it was to go": (metadata(annotations={keys.PREEMPTOR: ""}), {"annotations": gone(keys.PREEMPTOR)}),
+}
+
+
+@pytest.mark.parametrize(("found", "want"), PODS.values(), ids=PODS)
+def test_a_pod_loses_what_reprieve_has_written_and_nothing_else(found: ObjectMeta, want: dict[str, Any] | None) -> None:
+    assert build_pod_patch(found) == (None if want is None else {"metadata": {"uid": "uid-of-n", **want}})
+
+
+def test_a_pod_that_waits_at_the_gate_may_be_scheduled() -> None:
+    patch = build_pod_patch(metadata(labels={keys.GANG_GATE_LABEL: "waiting"}))
+    assert patch == {
+        "metadata": {"uid": "uid-of-n", "labels": gone(keys.GANG_GATE_LABEL)},
+        "spec": {"schedulingGates": [{"$patch": "delete", "name": keys.GANG_GATE}]},
+    }
+
+
+OWNED: dict[str, tuple[ObjectMeta, dict[str, Any] | None]] = {
+    "one without a trace": (metadata(labels={"app": "x"}, annotations={"example.com/own": "x"}), None),
+    "a ledger, and when it last saved": (
+        metadata(
+            labels={keys.LEDGER: "true", "app": "x"}, annotations={keys.LEDGER: "{}", **SAVED, "example.com/own": "x"}
+        ),
+        {"labels": gone(keys.LEDGER), "annotations": gone(keys.LEDGER, *SAVED)},
+    ),
+    "when it last saved, without a ledger": (metadata(annotations=SAVED), {"annotations": gone(*SAVED)}),
+    "a ledger without its label": (metadata(annotations={keys.LEDGER: "{}"}), {"annotations": gone(keys.LEDGER)}),
+}
+
+
+@pytest.mark.parametrize(("found", "want"), OWNED.values(), ids=OWNED)
+def test_an_owner_loses_what_was_kept_on_it(found: ObjectMeta, want: dict[str, Any] | None) -> None:
+    assert build_owner_patch(found) == (None if want is None else {"metadata": {"uid": "uid-of-n", **want}})
+
+
+HOLD = suspension.render(Hold(since=NOW, until=after(300), generation=2))
+JOBS: dict[str, tuple[dict[str, Any], bool]] = {
+    "as we have suspended it": ({}, True),
+    "changed meanwhile in something else": ({"generation": 3}, True),
+    "somebody has resumed it": ({"is_suspended": False}, False),
+    "and suspended it again": ({"generation": 4, "since": "2026-11-21T15:00:00Z"}, False),
+    "its hold cannot be read": ({"hold": "true"}, False),
+}
+
+
+@pytest.mark.parametrize(("fields", "is_resumed"), JOBS.values(), ids=JOBS)
+def test_a_job_that_we_suspended_runs_again_unless_somebody_else_has_decided_since(
+    fields: dict[str, Any], *, is_resumed: bool
+) -> None:
+    patch = build_job_patch(a_job(**fields), after(3600))
+    assert patch is not None
+    at = {"resourceVersion": "7"} if is_resumed else {}
+    cleared = {"labels": gone(keys.SUSPENDED), "annotations": gone(keys.SUSPENDED)}
+    assert patch == {
+        "metadata": {"uid": "uid-of-n", **cleared, **at},
+        **({"spec": {"suspend": False}} if is_resumed else {}),
+    }
+
+
+def a_job(
+    *, generation: int = 2, hold: str = HOLD, is_suspended: bool = True, since: str = "2026-11-21T12:00:01Z"
+) -> HeldJob:
+    named = {"name": "n", "namespace": "team", "uid": "uid-of-n", "resourceVersion": "7", "generation": generation}
+    ours = {"labels": {keys.SUSPENDED: "true"}, "annotations": {keys.SUSPENDED: hold}}
+    condition = {"type": "Suspended", "status": "True" if is_suspended else "False", "lastTransitionTime": since}
+    document = {"metadata": named | ours, "spec": {"suspend": is_suspended}, "status": {"conditions": [condition]}}
+    return msgspec.convert(document, HeldJob)

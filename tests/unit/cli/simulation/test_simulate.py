@@ -1,0 +1,394 @@
+"""`reprieve simulate` on dumps: what it takes, what it refuses, and that it says the same whatever the dump is written in."""
+
+import io
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from reprieve_cli.main import reprieve
+from reprieve_cli.manifests import sources
+from reprieve_cli.output import progress
+from reprieve_testing.texts import is_showable
+
+DOCS = Path(__file__).parents[4] / "docs" / "simulate"
+AT = ("--at", "2026-11-21T12:00:00Z")
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    status: int
+    output: str
+    told: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.output)
+
+    @property
+    def best(self) -> tuple[str, set[str]]:
+        choice = self.document["choices"][0]
+        return choice["node"], {victim["name"] for victim in choice["victims"]}
+
+
+def run(preemptor: object, *dumps: object, words: tuple[str, ...] = ("-o", "json"), stdin: str = "") -> Simulated:
+    files = [word for dump in dumps for word in ("--from", str(dump))]
+    command = ["simulate", "--preemptor", str(preemptor), *files, *AT, *words]
+    result = CliRunner().invoke(reprieve, command, input=stdin, catch_exceptions=False)
+    return Simulated(result.exit_code, result.stdout, result.stderr)
+
+
+def cluster() -> Json:
+    found: Json = yaml.safe_load((DOCS / "cluster.yaml").read_text())
+    return found
+
+
+def write(folder: Path, name: str, *documents: Any) -> Path:
+    path = folder / name
+    dumped = yaml.safe_dump_all(documents) if name.endswith("yaml") else "\n".join(map(json.dumps, documents))
+    path.write_text(dumped, encoding="utf-8")
+    return path
+
+
+def preemptor(**fields: Any) -> Json:
+    spec = {
+        "priority": 10000,
+        "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "60"}}}],
+    }
+    metadata = {"name": "urgent", "namespace": "research", "labels": {"reprieve.dev/preemption-class": "7"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, **fields}
+
+
+def test_a_dump_says_the_same_in_yaml_and_in_json_in_one_file_or_several_and_from_a_pipe(tmp_path: Path) -> None:
+    items = cluster()["items"]
+    urgent = DOCS / "urgent.yaml"
+    wanted = run(urgent, DOCS / "cluster.yaml")
+    assert (wanted.status, wanted.told) == (0, "")
+    assert wanted.best == ("gpu-1", {"sweep-1"})
+    one_list = write(tmp_path, "list.json", cluster())
+    several = [write(tmp_path, f"{number}.json", item) for number, item in enumerate(items)]
+    pods = [
+        {key: item[key] for key in item if key not in ("kind", "apiVersion")} for item in items if item["kind"] == "Pod"
+    ]
+    typed = write(tmp_path, "pods.json", {"kind": "PodList", "apiVersion": "v1", "items": pods})
+    others = write(tmp_path, "others.yaml", *(item for item in items if item["kind"] != "Pod"))
+    assert run(urgent, one_list) == wanted
+    assert run(urgent, *several) == wanted
+    assert run(urgent, typed, others) == wanted
+    assert run(urgent, write(tmp_path, "stream.json", *items)) == wanted
+    assert run(urgent, "-", stdin=json.dumps(cluster())) == wanted
+    assert run("-", DOCS / "cluster.yaml", stdin=urgent.read_text()) == wanted
+
+
+def test_the_text_and_the_document_agree() -> None:
+    text = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=())
+    told = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml").document
+    for refused in told["refused"]:
+        (line,) = [line for line in text.output.splitlines() if f"/{refused['name']} on {refused['node']} " in line]
+        assert refused["ground"] in line.split()
+        assert line.endswith(refused["detail"])
+    assert {refused["ground"] for refused in told["refused"]} == {"non-preemptible", "home", "toleration"}
+    assert told["nodes"] == {"gpu-3": "too-small"}
+
+
+def test_it_can_look_at_one_node() -> None:
+    done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=("-o", "json", "--node", "gpu-2"))
+    assert done.best == ("gpu-2", {"ddp-0", "ddp-1"})
+    assert {refused["name"] for refused in done.document["refused"]} == {"ledger-0"}
+    unknown = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=("--node", "gpu-9"))
+    assert (unknown.status, unknown.told) == (2, "reprieve: node/gpu-9: not found\n")
+
+
+def test_where_there_is_room_nobody_goes(tmp_path: Path) -> None:
+    small = preemptor(spec={"priority": 10000, "containers": []})
+    done = run(write(tmp_path, "p.json", small), DOCS / "cluster.yaml", words=())
+    assert done.status == 0
+    assert "\nno victims are needed: node/gpu-1: it has room\n" in done.output
+
+
+def test_one_that_never_preempts_takes_nobody(tmp_path: Path) -> None:
+    shy = preemptor()
+    shy["spec"]["preemptionPolicy"] = "Never"
+    done = run(write(tmp_path, "p.json", shy), DOCS / "cluster.yaml", words=())
+    assert done.status == 1
+    assert "\nno victims: never-preempts: " in done.output
+
+
+def test_what_is_long_is_counted(tmp_path: Path) -> None:
+    items = [item for item in cluster()["items"] if item["kind"] != "Pod"]
+    pod = next(item for item in cluster()["items"] if item["metadata"]["name"] == "ledger-0")
+    pods = [{**pod, "metadata": {**pod["metadata"], "name": f"p-{number}", "uid": str(number)}} for number in range(60)]
+    dump = write(tmp_path, "c.json", {"kind": "List", "apiVersion": "v1", "items": [*items, *pods]})
+    done = run(DOCS / "urgent.yaml", dump, words=("--node", "gpu-2"))
+    assert "  and 40 non-preemptible: --node narrows it, -o json has all" in done.output
+    assert len(run(DOCS / "urgent.yaml", dump).document["refused"]) == 60
+
+
+GANG = {"scheduling.x-k8s.io/pod-group": "g"}
+
+
+def mate(name: str, **labels: str) -> Json:
+    return preemptor(metadata={"name": name, "namespace": "research", "labels": labels})
+
+
+def workload(kind: str, group: str, spec: Json, **labels: str) -> Json:
+    template = {"metadata": {"labels": {"reprieve.dev/preemption-class": "7", **labels}}, "spec": preemptor()["spec"]}
+    metadata = {"name": "w", "namespace": "research"}
+    return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "spec": {**spec, "template": template}}
+
+
+ASKED = {
+    "one pod": ([preemptor()], None, 0),
+    "a gang's pods": ([mate("a", **GANG), mate("b", **GANG), mate("c", **GANG)], "g", 2),
+    "a Job makes a gang": ([workload("Job", "batch", {"parallelism": 3, "activeDeadlineSeconds": 60})], "job/w", 2),
+    "a Job of one": ([workload("Job", "batch", {})], "job/w", 0),
+    "a Deployment's pods preempt one by one": ([workload("Deployment", "apps", {"replicas": 5})], None, 0),
+    "unless they are a gang": ([workload("StatefulSet", "apps", {"replicas": 5}, **GANG)], "g", 4),
+    "a DaemonSet's pod": ([workload("DaemonSet", "apps", {})], None, 0),
+    "what makes no pods stands beside": ([{"apiVersion": "v1", "kind": "Service"}, preemptor()], None, 0),
+}
+
+
+@pytest.mark.parametrize(("documents", "gang", "rest"), ASKED.values(), ids=ASKED)
+def test_who_is_asked_for(documents: list[Json], gang: str | None, rest: int, tmp_path: Path) -> None:
+    done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml")
+    told = done.document["preemptor"]
+    assert (told["gang"], told["restOfGang"], told["priority"]) == (gang, rest, 10000)
+
+
+def dump(*more: Any) -> Json:
+    """Return the docs' cluster with some more in it."""
+    return {"kind": "List", "apiVersion": "v1", "items": [*cluster()["items"], *more]}
+
+
+def test_of_what_overlapping_dumps_have_twice_the_last_counts(tmp_path: Path) -> None:
+    urgent, whole = DOCS / "urgent.yaml", DOCS / "cluster.yaml"
+    pods = [item for item in cluster()["items"] if item["kind"] == "Pod"]
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "research"},
+        "spec": {"selector": {"matchExpressions": [{"key": "reprieve.dev/preemption-class", "operator": "Exists"}]}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    once, again = write(tmp_path, "once.json", budget, *pods), write(tmp_path, "again.json", *pods, budget)
+    assert run(urgent, whole, once, again) == run(urgent, whole, once)
+    assert run(urgent, whole, whole) == run(urgent, whole)
+    for pod in pods:
+        del pod["metadata"]["uid"]
+    unnamed = write(tmp_path, "unnamed.json", *pods)
+    assert run(urgent, whole, unnamed).best == ("gpu-1", {"sweep-1"})
+    later = [{**pod, "status": {"phase": "Succeeded"}} for pod in pods if pod["metadata"]["name"] == "sweep-0"]
+    done = run(urgent, whole, write(tmp_path, "later.json", *later))
+    assert done.document["nodes"]["gpu-1"] == "has-room"
+
+
+def made(name: str, kind: str = "Job", owner: str = "w", node: str = "", nominated: str = "", **metadata: Any) -> Json:
+    """Return a pod that a workload has in the cluster: with room, or nominated, or waiting."""
+    found = preemptor(status={"phase": "Running"} if node else {"phase": "Pending", "nominatedNodeName": nominated})
+    reference = {"apiVersion": "v1", "kind": kind, "name": owner, "uid": "its", "controller": True}
+    labels = {**found["metadata"]["labels"], **metadata.pop("labels", {})}
+    if kind == "Job":
+        labels["batch.kubernetes.io/job-name"] = owner
+    named = {"name": name, "uid": f"{name}-uid", "labels": labels, "ownerReferences": [reference]}
+    found["metadata"] = {**found["metadata"], **named, **metadata}
+    found["spec"] = {**found["spec"], **({"nodeName": node} if node else {})}
+    return found
+
+
+def three(kind: str, **labels: str) -> Json:
+    group, field = ("batch", "parallelism") if kind == "Job" else ("apps", "replicas")
+    return workload(kind, group, {field: 3}, **labels)
+
+
+def replica(name: str, **labels: str) -> Json:
+    return made(name, "ReplicaSet", "w-5d8", labels={**labels, "pod-template-hash": "5d8"})
+
+
+THERE = {
+    "nobody": ([three("Job")], [], "w-0", 2),
+    "all wait": ([three("Job")], [made("w-x"), made("w-y"), made("w-z")], "w-x", 2),
+    "more wait than it asks for": ([three("Job")], [made(f"w-{number}") for number in "stuvwxyz"], "w-s", 2),
+    "one has room": ([three("Job")], [made("w-x", node="gpu-9"), made("w-y"), made("w-z")], "w-y", 1),
+    "one had to go, and is not replaced yet": (
+        [three("Job")],
+        [made("w-x", node="gpu-9", deletionTimestamp="2026-11-21T12:00:10Z"), made("w-y"), made("w-z")],
+        "w-y",
+        2,
+    ),
+    "one is to have room": ([three("Job")], [made("w-x", nominated="gpu-1"), made("w-y"), made("w-z")], "w-y", 1),
+    "another's wait": ([three("Job")], [made("v-x", owner="v")], "w-0", 2),
+    "another's of its gang wait": ([three("Job", **GANG)], [made("v-x", owner="v", labels=GANG)], "w-0", 3),
+    "a Deployment's wait": ([three("Deployment", **GANG)], [replica("w-5d8-x", **GANG)], "w-5d8-x", 2),
+    "a Deployment's that is no gang": ([three("Deployment")], [replica("w-5d8-x")], "w-0", 0),
+    "pods of these names wait": ([mate("a", **GANG), mate("b", **GANG)], [mate("a", **GANG), mate("c", **GANG)], "a", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "there", "name", "rest"), THERE.values(), ids=THERE)
+def test_who_is_in_the_cluster_already_is_not_counted_twice(
+    asked: list[Json], there: list[Json], name: str, rest: int, tmp_path: Path
+) -> None:
+    done = run(write(tmp_path, "p.json", *asked), DOCS / "cluster.yaml", write(tmp_path, "c.json", dump(*there)))
+    told = done.document["preemptor"]
+    assert (told["name"], told["restOfGang"]) == (name, rest)
+
+
+def grouped(own: int, **spec: Any) -> list[Json]:
+    pod = preemptor()
+    pod["spec"] = {**pod["spec"], "priority": own, "schedulingGroup": {"podGroupName": "g"}}
+    metadata = {"name": "g", "namespace": "research"}
+    return [{"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}, pod]
+
+
+GROUPED = {
+    "its group's": (grouped(10000, priority=10000), ""),
+    "that of its group's class": (grouped(10000, priorityClassName="urgent"), ""),
+    "another": (grouped(0, priority=10000), "Invalid value: 0: must be 10000, as its PodGroup's"),
+    "one, and its group none": (grouped(10000), "Invalid value: 10000: must be 0, as its PodGroup's"),
+}
+
+
+@pytest.mark.parametrize(("documents", "told"), GROUPED.values(), ids=GROUPED)
+def test_a_native_groups_pod_has_its_own_priority_and_it_is_told_where_that_is(
+    documents: list[Json], told: str, tmp_path: Path
+) -> None:
+    done = run(write(tmp_path, "p.json", *documents), DOCS / "cluster.yaml")
+    assert done.document["preemptor"]["priority"] == documents[1]["spec"]["priority"]
+    rest = ": kube-scheduler places none of this group\n"
+    assert done.told == (f"pod research/urgent: spec.priority: {told}{rest}" if told else "")
+
+
+PLACED = preemptor(status={"phase": "Running"})
+PLACED["spec"] = {**PLACED["spec"], "nodeName": "gpu-1"}
+UNKNOWN_CLASS = preemptor(spec={"priorityClassName": "nobody's"})
+REFUSED = {
+    "two pods that are no gang": (
+        [preemptor(), mate("b")],
+        "2 preemptors, Pod research/urgent the first: must be one pod, or the pods of one gang",
+    ),
+    "two gangs": ([mate("a", **GANG), workload("Job", "batch", {})], "2 preemptors, Pod research/a the first"),
+    "a pod that has a node": ([PLACED], "pod research/urgent: has room already, or has ended: it preempts nobody"),
+    "nothing that makes pods": ([{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}], "Service default/s makes no pods: needs a Pod, or"),
+    "nothing at all": ([], "needs a Pod, or a workload that makes some, like ReplicationController, Deployment"),
+    "a namesake's Job": ([workload("Job", "batch.volcano.sh", {})], "Job research/w makes no pods"),
+    "a Job that is paused": ([workload("Job", "batch", {"parallelism": 0})], "Job research/w: makes 0 pods at once: must be between 1 and 5000"),
+    "more pods than a gang may have": ([workload("Job", "batch", {"parallelism": 10**9})], "makes 1000000000 pods at once"),
+    "a PriorityClass that is not there": ([UNKNOWN_CLASS], 'pod research/urgent: spec.priorityClassName: Not found: "nobody\'s"'),
+    "a Job whose pods have room": ([three("Job")], "Job research/w: all its pods have room already: it preempts nobody"),
+    "a priority that is none": ([preemptor(spec={"priority": "high"})], "Pod research/urgent: Expected `int | null`, got `str` - at `$.spec.priority`"),
+    "no object": ([["a"]], "no Kubernetes object: needs apiVersion and kind"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("documents", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_preemptor_is_refused_in_one_sentence(documents: list[Any], told: str, tmp_path: Path) -> None:
+    there = write(tmp_path, "c.json", *(made(f"w-{number}", node="gpu-9") for number in range(3)))
+    done = run(write(tmp_path, "p.yaml", *documents), DOCS / "cluster.yaml", there)
+    assert (done.status, done.output) == (2, "")
+    assert done.told.startswith("reprieve: ")
+    assert told in done.told
+    assert len(done.told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["{", '{"a":', "a: [", "\x00", "- b\n- a: {", "[" * 100_000, '{"kind":"List","items":5}']
+)
+def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text(text)
+    done = run(broken, DOCS / "cluster.yaml")
+    assert (done.status, len(done.told.splitlines())) == (2, 1)
+    done = run(DOCS / "urgent.yaml", broken)
+    assert (done.status, done.output) == (2, "")
+    assert done.told.startswith(f"unreadable: {broken}")
+    assert done.told.splitlines()[-1] == "reprieve: no nodes: there is nothing to choose from"
+    done = run(DOCS / "urgent.yaml", tmp_path / "nowhere")
+    assert f"unreadable: {tmp_path}/nowhere: no such file or directory" in done.told
+
+
+def test_what_cannot_be_read_of_a_dump_is_told_and_the_rest_is_judged(tmp_path: Path) -> None:
+    whole = cluster()
+    whole["items"] += [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 5}},
+        "a word",
+        {"apiVersion": "v1", "kind": "Secret", "metadata": "anything"},
+    ]
+    done = run(DOCS / "urgent.yaml", write(tmp_path, "c.json", whole))
+    assert done.status == 2
+    assert done.best == ("gpu-1", {"sweep-1"})
+    lines = done.told.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith(f"unreadable: {tmp_path}/c.json: items.17: Expected `object`, got `str`")
+    assert lines[1].startswith(f"unreadable: {tmp_path}/c.json: items.16: Pod: Expected `str | null`, got `int`")
+
+
+def test_what_a_dump_lacks_is_said(tmp_path: Path) -> None:
+    bare = [item for item in cluster()["items"] if item["kind"] in ("Node", "Pod")]
+    done = run(write(tmp_path, "p.json", preemptor()), write(tmp_path, "c.yaml", *bare))
+    assert done.status in (0, 1)
+    assert [line.split(" in ")[0] for line in done.told.splitlines()] == ["no Namespace", "no PriorityClass"]
+
+
+def test_what_pods_name_and_a_dump_lacks_is_said_once_of_each_kind(tmp_path: Path) -> None:
+    def told(asked: Json, *more: Json) -> list[str]:
+        lines = run(write(tmp_path, "p.json", asked), write(tmp_path, "c.json", dump(*more))).told.splitlines()
+        return [line.replace(f"{tmp_path}/", "") for line in lines]
+
+    def naming(name: str, group: str, quota: str) -> Json:
+        found = made(name, node="gpu-1", labels={"quota.scheduling.koordinator.sh/name": quota})
+        return {**found, "spec": {**found["spec"], "schedulingGroup": {"podGroupName": group}}}
+
+    metadata = {"name": "g", "namespace": "research"}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata}
+    quota = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": metadata}
+    no_quota = "no ElasticQuota like q in c.json: pods that name one are judged without it"
+    no_group = "no PodGroup like research/h in c.json: pods that name one go one by one, by their own priority"
+    known, unknown = naming("a", "g", "g"), [naming("b", "h", "q"), naming("c", "i", "r")]
+    assert told(preemptor()) == []
+    assert told(preemptor(), known, group, quota) == []
+    assert told(preemptor(), known, *unknown, group, quota) == [no_quota, no_group]
+    of_group = preemptor(spec={**preemptor()["spec"], "schedulingGroup": {"podGroupName": "h"}})
+    assert told(of_group, group) == [no_group]
+
+
+def test_yaml_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MAX_BYTES", 1024)
+    done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml")
+    assert "cluster.yaml: larger than 0 MiB, and not one list in JSON: use kubectl's -o json" in done.told
+    assert run(write(tmp_path, "p.json", preemptor()), write(tmp_path, "c.json", cluster())).status == 0
+
+
+def test_a_moment_that_is_none_is_bad_usage() -> None:
+    done = run(DOCS / "urgent.yaml", DOCS / "cluster.yaml", words=("--at", "yesterday"))
+    assert done.status == 2
+    assert "must be RFC 3339, like 2026-11-21T12:00:00Z" in done.told
+
+
+def test_no_name_in_a_dump_can_write_to_the_terminal(tmp_path: Path) -> None:
+    hostile = json.loads(json.dumps(cluster()).replace("gpu-3", "\\u001b[2Jgpu").replace("ledger-0", "\\u202eledger"))
+    text = run(DOCS / "gang.yaml", write(tmp_path, "c.json", hostile), words=()).output
+    assert is_showable(text.replace("\n", " "))
+    assert "ledger" in text
+
+
+def test_a_long_reading_says_how_far_it_is_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setenv("TERM", "xterm")
+    for stream, is_shown in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress.Counter("objects read") as counter:
+            counter.count(99)
+            counter.count(2)
+            counter.count(100)
+        assert ("201 objects read" in stream.getvalue()) == is_shown

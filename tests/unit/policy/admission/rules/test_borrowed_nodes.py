@@ -1,0 +1,119 @@
+"""Where a workload that nobody may preempt asks to run, and what is said where that is on another Namespace's nodes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.admission.review import decide_admission
+from reprieve_policy.config.namespace import NamespacePolicy
+from reprieve_policy.config.preemption_class import ClassSet
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.facts import Facts
+from reprieve_policy.keys import HOME_NAMESPACE
+from reprieve_policy.kube.objects import Affinity, NodeAffinity, NodeToleration, Resource, Spec
+from reprieve_testing.builders import PodBuilder, a_pod
+
+ANY_CLASS = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
+WARNS = Facts(namespace=ANY_CLASS)
+REFUSES = Facts(namespace=ANY_CLASS, settings=PolicySettings(non_preemptible_on_borrowed_nodes="refuse"))
+CRITICAL = a_pod().in_class(10)
+
+SELECTOR = f"spec.nodeSelector[{HOME_NAMESPACE}]"
+AFFINITY = "spec.affinity.nodeAffinity"
+
+
+def taint(value: str = "", *, operator: str = "", key: str = HOME_NAMESPACE) -> NodeToleration:
+    return NodeToleration(key=key, operator=operator, value=value)
+
+
+def requiring(operator: str, *values: str, key: str = HOME_NAMESPACE) -> tuple[str, str, Sequence[str]]:
+    return key, operator, values
+
+
+ASKS = {
+    "nothing": (CRITICAL, ()),
+    "nodes of its own": (CRITICAL.on_nodes_of("team"), ()),
+    "nodes of another": (CRITICAL.on_nodes_of("lender"), (SELECTOR,)),
+    "nodes of its own, by affinity": (CRITICAL.on_nodes_where(requiring("In", "team")), ()),
+    "nodes of another, by affinity": (CRITICAL.on_nodes_where(requiring("In", "lender")), (AFFINITY,)),
+    "its own or another's": (CRITICAL.on_nodes_where(requiring("In", "team", "lender")), (AFFINITY,)),
+    "nodes of anybody": (CRITICAL.on_nodes_where(requiring("Exists")), (AFFINITY,)),
+    "nodes of its own, or else another's": (
+        CRITICAL.on_nodes_where(requiring("In", "team"), requiring("In", "lender")),
+        (AFFINITY,),
+    ),
+    "nodes of nobody": (CRITICAL.on_nodes_where(requiring("DoesNotExist")), ()),
+    "nodes with another label": (CRITICAL.on_nodes_where(requiring("In", "lender", key="zone")), ()),
+    "an affinity that says nothing": (
+        replace(CRITICAL, resource=replace(CRITICAL.resource, spec=Spec(affinity=Affinity()))),
+        (),
+    ),
+    "an affinity that requires nothing": (
+        replace(
+            CRITICAL, resource=replace(CRITICAL.resource, spec=Spec(affinity=Affinity(nodeAffinity=NodeAffinity())))
+        ),
+        (),
+    ),
+    "to tolerate another's taint": (CRITICAL.tolerating(taint("lender")), ("spec.tolerations[0]",)),
+    "to tolerate its own taint": (CRITICAL.tolerating(taint("team", operator="Equal")), ()),
+    "to tolerate anybody's taint": (
+        CRITICAL.tolerating(taint("x", key="gpu"), taint(operator="Exists")),
+        ("spec.tolerations[1]",),
+    ),
+    "to tolerate every taint": (CRITICAL.tolerating(taint(operator="Exists", key="")), ("spec.tolerations[0]",)),
+    "to tolerate every taint, on nodes of its own": (
+        CRITICAL.on_nodes_of("team").tolerating(taint(operator="Exists", key="")),
+        (),
+    ),
+    "to tolerate every taint, on nodes of its own by affinity": (
+        CRITICAL.on_nodes_where(requiring("In", "team")).tolerating(taint(operator="Exists", key="")),
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "paths"), ASKS.values(), ids=ASKS)
+def test_who_may_not_be_preempted_and_asks_for(pod: PodBuilder, paths: tuple[str, ...]) -> None:
+    warned, refused = (decide_admission(pod.build(), None, facts) for facts in (WARNS, REFUSES))
+    assert warned.violations == ()
+    assert warned.warnings == tuple(f"{path}: non-preemptible on borrowed nodes" for path in paths)
+    assert [(violation.path, violation.rule) for violation in refused.violations] == [
+        (path, "borrowed-nodes") for path in paths
+    ]
+
+
+BORROWING = a_pod().on_nodes_of("lender")
+PROTECTED = {
+    "class 10": (BORROWING.in_class(10), True),
+    "class 7 without a checkpoint": (BORROWING.in_class(7), True),
+    "class 7 with a checkpoint": (BORROWING.in_class(7).with_hint(), False),
+    "class 6 without a checkpoint": (BORROWING.in_class(6), False),
+    "not preemptible, says Koordinator's label": (BORROWING.labelled(keys.PREEMPTIBLE, "false"), True),
+    "preemptible, says Koordinator's label": (BORROWING.labelled(keys.PREEMPTIBLE, "true"), False),
+}
+
+
+@pytest.mark.parametrize(("pod", "is_refused"), PROTECTED.values(), ids=PROTECTED)
+def test_on_borrowed_nodes_a_pod_of(pod: PodBuilder, *, is_refused: bool) -> None:
+    assert decide_admission(pod.build(), None, REFUSES).is_allowed is not is_refused
+
+
+def test_a_sensitive_workload_is_protected_whatever_it_says() -> None:
+    sensitive = NamespacePolicy(workload_type="sensitive", allowed_classes=ClassSet(frozenset({10})))
+    assert not decide_admission(BORROWING.build(), None, replace(REFUSES, namespace=sensitive)).is_allowed
+
+
+def test_a_template_is_told_before_its_pods_are() -> None:
+    (found,) = decide_admission(BORROWING.in_class(10).in_template_of("CronJob"), None, REFUSES).violations
+    assert str(found) == (
+        f"spec.jobTemplate.spec.template.{SELECTOR}: Forbidden: "
+        "a non-preemptible workload may not run on nodes that another namespace lent"
+    )
+
+
+def test_a_file_without_a_namespace_may_be_meant_for_the_nodes_home() -> None:
+    pod = BORROWING.in_class(10).build()
+    anywhere = Resource(kind="Pod", metadata=replace(pod.metadata, namespace=None), spec=pod.spec)
+    assert decide_admission(anywhere, None, REFUSES).is_allowed

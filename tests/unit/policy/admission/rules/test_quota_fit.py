@@ -1,0 +1,152 @@
+"""Whether a job fits into its ElasticQuota, by document 000's formulas."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.admission.review import decide_admission
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube import quota
+from reprieve_policy.kube.objects import Resource
+from reprieve_policy.kube.quota import Quota, Quotas
+from reprieve_testing.builders import PodBuilder, a_pod, a_quota
+
+AMOUNTS = ("least", "most", "used", "non_preemptible_used", "non_preemptible_request")
+
+
+def of_cpus(**cpus: str) -> Quota:
+    """A quota of 10 to 20 CPUs of which nothing is used, but for what `cpus` says."""
+    said = {"least": "10", "most": "20"} | cpus
+    fields = {name: quota.read_amounts({"cpu": said[name]} if said.get(name) else {}) for name in AMOUNTS}
+    return replace(a_quota("gpu", "team"), **fields)  # type: ignore[arg-type]  # named by this module only
+
+
+def a_job(cpus: str, *, preemptible: str = "true", pods: int = 1) -> Resource:
+    pod = a_pod().labelled(keys.QUOTA_NAME, "gpu").labelled(keys.PREEMPTIBLE, preemptible).asking(cpu=cpus)
+    job = pod.in_template_of("Job")
+    assert job.spec is not None
+    spec = replace(job.spec, parallelism=pods)
+    return replace(job, metadata=replace(job.metadata, namespace="team"), spec=spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A new job, its quota, and what of it is too much."""
+
+    job: Resource
+    quota: Quota
+    before: Resource | None = None
+    warned: tuple[str, ...] = ()
+
+
+def over(what: str, prefix: str = "spec.template.") -> tuple[str, ...]:
+    return (f"{prefix}spec: cpu {what} of quota gpu",)
+
+
+PLAIN = a_pod().asking(cpu="100")
+
+CASES = {
+    "a non-preemptible job that fills the min fits": Case(job=a_job("10", preemptible="false"), quota=of_cpus()),
+    "a non-preemptible job above the min does not": Case(
+        job=a_job("11", preemptible="false"), quota=of_cpus(), warned=over("11 over min 10")
+    ),
+    "all the pods of a job count": Case(
+        job=a_job("3", preemptible="false", pods=4), quota=of_cpus(), warned=over("12 over min 10")
+    ),
+    "what other non-preemptible jobs use counts against the min": Case(
+        job=a_job("5", preemptible="false"),
+        quota=of_cpus(used="6", non_preemptible_used="6"),
+        warned=over("11 over min 10"),
+    ),
+    "what preemptible ones use does not, but counts against the max": Case(
+        job=a_job("5", preemptible="false"), quota=of_cpus(used="15500m"), warned=over("20500m over max 20")
+    ),
+    "a job may be too much for both": Case(
+        job=a_job("25", preemptible="false"),
+        quota=of_cpus(),
+        warned=(*over("25 over min 10"), *over("25 over max 20")),
+    ),
+    "a preemptible job may use what the min leaves free": Case(job=a_job("20"), quota=of_cpus()),
+    "a preemptible job above the max does not fit": Case(
+        job=a_job("21"), quota=of_cpus(), warned=over("21 over max 20")
+    ),
+    "what non-preemptible jobs ask for is kept for them": Case(
+        job=a_job("13"), quota=of_cpus(non_preemptible_request="8"), warned=over("21 over max 20")
+    ),
+    "but no more than the min": Case(job=a_job("10"), quota=of_cpus(non_preemptible_request="15")),
+    "what other preemptible jobs use counts": Case(
+        job=a_job("13"),
+        quota=of_cpus(used="10", non_preemptible_used="2", non_preemptible_request="2"),
+        warned=over("23 over max 20"),
+    ),
+    "figures that are not of the same moment never make room": Case(
+        job=a_job("21"), quota=of_cpus(used="1", non_preemptible_used="4"), warned=over("21 over max 20")
+    ),
+    "a resource that the quota does not name is not limited": Case(
+        job=a_job("99", preemptible="false"), quota=of_cpus(least="", most="")
+    ),
+    "a job that asks for nothing fits into a quota that is overdrawn": Case(job=a_job("0"), quota=of_cpus(used="30")),
+    "a job that makes no pods yet fits": Case(job=a_job("30", pods=0), quota=of_cpus()),
+    "what exists already is in the used figures": Case(job=a_job("30"), before=a_job("29"), quota=of_cpus()),
+    "a single pod is its own job": Case(
+        job=a_pod().labelled(keys.QUOTA_NAME, "gpu").asking(cpu="21").build(),
+        quota=of_cpus(),
+        warned=over("21 over max 20", ""),
+    ),
+    "a pod that says nothing to Koordinator is not judged": Case(
+        job=PLAIN.build(), quota=replace(of_cpus(), name="team")
+    ),
+    "a pod of another quota is not judged by this one": Case(
+        job=PLAIN.labelled(keys.QUOTA_NAME, "other").build(), quota=of_cpus()
+    ),
+    "the names of a long quota and resource are shortened": Case(
+        job=a_pod().labelled(keys.PREEMPTIBLE, "true").asking(**{"requests.nvidia.com/gpu-of-2026": "2"}).build(),
+        quota=replace(
+            a_quota("q" * 253, "team", "team"), most=quota.read_amounts({"requests.nvidia.com/gpu-of-2026": "1"})
+        ),
+        warned=(f"spec: requests.nvidia.c... 2 over max 1 of quota {'q' * 17}...",),
+    ),
+}
+
+
+def facts(case: Case, **settings: str) -> Facts:
+    return Facts(settings=PolicySettings(**settings), quotas=Quotas([case.quota]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_job_is_measured_by_its_quota(case: Case) -> None:
+    verdict = decide_admission(case.job, case.before, facts(case))
+    assert verdict.warnings == case.warned
+    assert verdict.is_allowed
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_where_the_admin_says_so_the_same_is_refused(case: Case) -> None:
+    verdict = decide_admission(case.job, case.before, facts(case, quota_fit="refuse"))
+    assert verdict.warnings == ()
+    assert len(verdict.violations) == len(case.warned)
+    assert {violation.rule for violation in verdict.violations} <= {"quota-fit"}
+
+
+def test_a_refusal_says_what_is_asked_and_what_is_left() -> None:
+    case = CASES["what other non-preemptible jobs use counts against the min"]
+    verdict = decide_admission(case.job, None, facts(case, quota_fit="refuse"))
+    assert verdict.message == (
+        'spec.template.spec: Forbidden: "cpu": asks for 5, 6 is taken, the min of ElasticQuota "gpu" is 10'
+    )
+    assert verdict.status == 403
+
+
+def test_where_pods_are_non_preemptible_by_default_silence_is() -> None:
+    job = a_pod().labelled(keys.QUOTA_NAME, "gpu").asking(cpu="11").build()
+    known = Facts(settings=PolicySettings(default_preemptible=False), quotas=Quotas([of_cpus()]))
+    assert decide_admission(job, None, known).warnings == over("11 over min 10", "")
+
+
+def test_a_warning_fits_into_a_line() -> None:
+    deepest: PodBuilder = a_pod().labelled(keys.PREEMPTIBLE, "true").asking(**{"x" * 63: "2048Mi"})
+    quotas = Quotas([replace(a_quota("q" * 253, "admin", "team"), most=quota.read_amounts({"x" * 63: "2047Mi"}))])
+    (warning,) = decide_admission(deepest.in_template_of("CronJob"), None, Facts(quotas=quotas)).warnings
+    assert len(warning) < 120

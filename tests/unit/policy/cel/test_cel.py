@@ -1,0 +1,84 @@
+"""The policies as documents. What they decide is held against the rules in `tests/differential`."""
+
+from typing import Any
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.admission import fields
+from reprieve_policy.cel import check, policies
+from reprieve_policy.config.annotation_values import Value
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.kinds import CUSTOM, POD_KINDS
+from reprieve_policy.verdict import MAX_VALUE_SHOWN, Kind
+
+DOCUMENTS = policies.render(PolicySettings())
+BINDINGS = {item["spec"]["policyName"]: item["spec"] for item in DOCUMENTS if item["kind"].endswith("Binding")}
+VALIDATING = [item for item in DOCUMENTS if item["kind"] == "ValidatingAdmissionPolicy"]
+EACH = [pytest.param(item, id=item["metadata"]["name"]) for item in VALIDATING]
+MAX_MESSAGE = 5 * 1024
+"""Bytes; a longer one is replaced by the fallback."""
+
+
+def named(name: str, settings: PolicySettings | None = None) -> Any:
+    documents = policies.render(settings or PolicySettings())
+    (found,) = [item for item in documents if item["metadata"]["name"] == name and not item["kind"].endswith("Binding")]
+    return found
+
+
+@pytest.mark.parametrize("policy", EACH)
+def test_what_is_refused_is_said_in_one_answer(policy: Any) -> None:
+    name = policy["metadata"]["name"]
+    action = "Warn" if name.endswith("-warn") else "Deny"
+    assert BINDINGS[name]["validationActions"] == [action]
+    assert action == "Warn" or len(policy["spec"]["validations"]) == 1
+
+
+@pytest.mark.parametrize("policy", EACH)
+def test_a_mistake_of_ours_refuses_nothing_and_an_object_that_goes_is_let_go(policy: Any) -> None:
+    assert policy["spec"]["failurePolicy"] == "Ignore"
+    assert policy["spec"]["matchConditions"][0]["expression"] == "!has(object.metadata.deletionTimestamp)"
+
+
+@pytest.mark.parametrize("policy", EACH)
+def test_what_says_nothing_new_about_preemption_costs_no_more_than_that_question(policy: Any) -> None:
+    conditions = {condition["name"]: condition["expression"] for condition in policy["spec"]["matchConditions"]}
+    told = conditions["says-something-new-about-preemption"]
+    table = fields.of_pods(PolicySettings())
+    expected = fields.OF_PRIORITY_CLASSES if "priority-classes" in policy["metadata"]["name"] else table
+    assert all(f"'{field.key}'" in told for field in expected)
+
+
+def test_every_kind_that_makes_pods_is_asked_about() -> None:
+    without_subresources = {
+        resource.partition("/")[0]
+        for policy in VALIDATING
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+        for resource in rule["resources"]
+    }
+    assert {f"{kind.lower()}s" for kind in POD_KINDS - {CUSTOM}} | {"priorityclasses"} == without_subresources
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_koordinators_defaults_are_written_where_an_admin_set_them(value: str) -> None:
+    settings = PolicySettings(default_preemptible=value == "true", default_can_preempt=value == "true")
+    patch = named("reprieve-defaults-pods", settings)["spec"]["mutations"][0]["jsonPatch"]["expression"]
+    for key in (keys.PREEMPTIBLE, keys.CAN_PREEMPT):
+        assert f"path: '/metadata/labels/{key.replace('/', '~1')}', value: '{value}'" in patch
+
+
+def test_a_value_that_cel_does_not_know_is_our_fault() -> None:
+    with pytest.raises(NotImplementedError):
+        check.demands(Value[str](), "t")
+
+
+def test_the_longest_message_fits() -> None:
+    """Every field of a CronJob's template wrong at once, each value of code points of four bytes."""
+    prefix = "spec.jobTemplate.spec.template."
+    shown = 4 * (MAX_VALUE_SHOWN + 1)
+    lengths = [
+        len(field.path(prefix)) + len(Kind.UNSUPPORTED.words) + (63 if field.part == "labels" else shown) + 110
+        for field in fields.of_pods(PolicySettings())
+    ]
+    marks = 3 * (len(prefix) + 140)
+    assert sum(lengths) + marks < MAX_MESSAGE

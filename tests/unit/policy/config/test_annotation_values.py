@@ -1,0 +1,93 @@
+"""What one label or annotation may say."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reprieve_policy.admission import fields
+from reprieve_policy.admission.rules import RULES
+from reprieve_policy.checkpointing import checkpoint_plan
+from reprieve_policy.config import toleration
+from reprieve_policy.config.annotation_values import Duration, Matches, OneOf, Value, WholeNumber
+from reprieve_policy.config.preemption_class import CLASSES
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube import duration
+from reprieve_policy.verdict import Kind, Violation
+
+FIELDS = (*fields.of_pods(PolicySettings()), *fields.OF_PRIORITY_CLASSES)
+COLOUR = OneOf(("red", "green"))
+NAME = Matches("[a-z]+", "must be lower case", Kind.UNSUPPORTED, 5)
+PERCENT = WholeNumber(0, 100)
+CAPPED = WholeNumber(-1, 100, detail="must be a share", too_high="must be at most all")
+BRIEF = Duration(90, ", says the test")
+
+READ: dict[str, tuple[Value[Any], str, object]] = {
+    "one of the words": (COLOUR, "green", "green"),
+    "the lowest number": (PERCENT, "0", 0),
+    "the highest number": (PERCENT, "+100", 100),
+    "a duration at its limit": (BRIEF, "1m30s", 90),
+    "a duration without a limit": (Duration(), "999999h", 999_999 * 3600),
+}
+
+REFUSED: dict[str, tuple[Value[Any], str, Kind, str]] = {
+    "another word": (COLOUR, "Red", Kind.UNSUPPORTED, 'supported values: "red", "green"'),
+    "a text beside the pattern": (NAME, "ab1", Kind.UNSUPPORTED, "must be lower case"),
+    "a line end behind the pattern": (NAME, "ab\n", Kind.UNSUPPORTED, "must be lower case"),
+    "a text longer than may be": (NAME, "abcdef", Kind.UNSUPPORTED, "must be lower case"),
+    "a number too low": (PERCENT, "-1", Kind.INVALID, "must be a whole number between 0 and 100"),
+    "a number too high": (PERCENT, "101", Kind.INVALID, "must be a whole number between 0 and 100"),
+    "a number too high, in its own words": (CAPPED, "101", Kind.INVALID, "must be at most all"),
+    "a number too low, in its own words": (CAPPED, "-2", Kind.INVALID, "must be a share"),
+    "a number beyond int64": (CAPPED, "9223372036854775808", Kind.INVALID, "must be a share"),
+    "no duration": (BRIEF, "soon", Kind.INVALID, duration.EXPECTED),
+    "no time at all": (BRIEF, "0h", Kind.INVALID, "must be longer than 0s"),
+    "a longer duration": (BRIEF, "91s", Kind.INVALID, "must be at most 1m30s, says the test"),
+}
+
+
+@pytest.mark.parametrize(("value", "text", "want"), READ.values(), ids=READ)
+def test_what_is_accepted_is_read(value: Value[Any], text: str, want: object) -> None:
+    assert value.parse(text, "path") == want
+    assert value.check(text, "path") is None
+
+
+@pytest.mark.parametrize(("value", "text", "kind", "detail"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_is_a_violation(value: Value[Any], text: str, kind: Kind, detail: str) -> None:
+    want = Violation("path", kind, text, detail)
+    assert value.parse(text, "path") == want
+    assert value.check(text, "path") == want
+
+
+def test_a_match_has_the_patterns_groups() -> None:
+    match = checkpoint_plan.HINT.parse("http://:80/x", "path")
+    assert isinstance(match, re.Match)
+    assert (match["port"], match["path"]) == ("80", "/x")
+
+
+@given(st.integers(0, 10), st.integers(0, 10))
+def test_no_range_of_classes_runs_backwards(first: int, last: int) -> None:
+    assert (CLASSES.check(f"{first}-{last}", "path") is None) is (first <= last)
+
+
+@given(st.integers(0, 99_999))
+def test_a_hints_port_is_one_of_65535(port: int) -> None:
+    assert (checkpoint_plan.HINT.check(f"http://:{port}/", "path") is None) is (1 <= port <= 65535)
+
+
+@given(st.integers(-(2**64), 2**64))
+def test_seconds_are_what_upstream_can_hold(seconds: int) -> None:
+    holds = -(2**63) <= seconds <= toleration.MAX_SECONDS
+    assert (toleration.SECONDS.check(str(seconds), "path") is None) is holds
+
+
+def test_every_field_belongs_to_a_rule() -> None:
+    assert {field.rule for field in FIELDS} <= {rule.id for rule in RULES}
+
+
+def test_a_field_knows_its_path() -> None:
+    label, annotation = FIELDS[0], fields.OF_PRIORITY_CLASSES[-1]
+    assert label.path("spec.template.") == "spec.template.metadata.labels[reprieve.dev/preemption-class]"
+    assert annotation.path() == "metadata.annotations[reprieve.dev/default-preemption-class]"

@@ -1,0 +1,247 @@
+"""The cluster's policy as a ConfigMap says it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reprieve_policy.config import settings
+from reprieve_policy.config.settings import FIELDS, PolicySettings
+from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKind, TemplateKinds
+from reprieve_policy.verdict import Kind, Violation
+from reprieve_testing.texts import is_showable
+
+SWEEP = TemplateKind("example.com", "Sweep", ("spec.trials[*].template",))
+ALL = {
+    "defaultPreemptionClass": "5",
+    "disableDefaultPreemptiable": "true",
+    "disableDefaultTriggerPreemption": "false",
+    "podShouldBeDeletedWhenPreempted": "true",
+    "quotaFit": "refuse",
+    "maxPreemptionPriorityLift": "1000",
+    "liftablePriorityClasses": "training, batch",
+    "nonPreemptibleOnBorrowedNodes": "refuse",
+    "templateKinds": "example.com/Sweep: spec.trials[*].template",
+    "checkpointTimeout": "5m",
+    "extensionPercent": "25",
+    "maxDeferral": "2m",
+    "gracePeriodCap": "10s",
+    "ceiling": "1h",
+    "nearCompletion": "0s",
+    "endWith": "evict",
+    "suspendJobs": "true",
+    "forceDeleteOnLostNodes": "true",
+    "suspendedJobBackoff": "90s",
+    "evictionResponder": "true",
+    "recreateBarePods": "true",
+    "unreachableMinAvailable": "refuse",
+    "gangGate": "true",
+    "gangGateTimeout": "1m",
+    "classRule": "banded",
+    "maxVictims": "8",
+    "preemptorWorth": "24h",
+    "schedulers": "system:kube-scheduler, system:serviceaccount:team:my-scheduler",
+    "schedulerPreemption": "synchronous",
+    "agentImage": "registry.example.com:5000/team/agent:1.2@sha256:%s" % ("0" * 64),
+}
+
+
+def test_an_absent_configmap_is_the_specifications_defaults() -> None:
+    found = settings.parse({})
+    assert found == PolicySettings(
+        default_class=4,
+        default_preemptible=None,
+        default_can_preempt=None,
+        deletes_preempted=False,
+        quota_fit="warn",
+        max_preemption_priority_lift=0,
+        liftable_priority_classes=None,
+        non_preemptible_on_borrowed_nodes="warn",
+        template_kinds=WELL_KNOWN,
+        checkpoint_timeout_seconds=600,
+        agent_image="reprieve:0.1.0",
+        extension_percent=50,
+        max_deferral_seconds=300,
+        grace_cap_seconds=30,
+        ceiling_seconds=1800,
+        near_completion_seconds=300,
+        end_with="delete",
+        suspend_jobs=False,
+        suspended_job_backoff_seconds=300,
+        eviction_responder=False,
+        recreate_bare_pods=False,
+        gang_gate=False,
+        gang_gate_timeout_seconds=600,
+        class_rule="strict",
+        max_victims=3,
+        preemptor_worth_seconds=None,
+        schedulers=frozenset({"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"}),
+        scheduler_preemption="auto",
+    )
+
+
+def test_every_field_can_be_set() -> None:
+    assert set(ALL) == set(FIELDS)
+    assert {field.attribute for field in FIELDS.values()} == set(PolicySettings.__dataclass_fields__)
+    assert settings.parse(ALL) == PolicySettings(
+        default_class=5,
+        default_preemptible=False,
+        default_can_preempt=True,
+        deletes_preempted=True,
+        quota_fit="refuse",
+        max_preemption_priority_lift=1000,
+        liftable_priority_classes=frozenset({"training", "batch"}),
+        non_preemptible_on_borrowed_nodes="refuse",
+        template_kinds=TemplateKinds((*WELL_KNOWN.rows, SWEEP)),
+        checkpoint_timeout_seconds=300,
+        agent_image=ALL["agentImage"],
+        extension_percent=25,
+        max_deferral_seconds=120,
+        grace_cap_seconds=10,
+        ceiling_seconds=3600,
+        near_completion_seconds=0,
+        end_with="evict",
+        suspend_jobs=True,
+        force_delete_on_lost_nodes=True,
+        suspended_job_backoff_seconds=90,
+        eviction_responder=True,
+        recreate_bare_pods=True,
+        unreachable_min_available="refuse",
+        gang_gate=True,
+        gang_gate_timeout_seconds=60,
+        class_rule="banded",
+        max_victims=8,
+        preemptor_worth_seconds=24 * 3600,
+        schedulers=frozenset({"system:kube-scheduler", "system:serviceaccount:team:my-scheduler"}),
+        scheduler_preemption="synchronous",
+    )
+
+
+def test_what_the_configmap_lacks_comes_from_the_base() -> None:
+    base = PolicySettings(ceiling_seconds=60, default_class=2)
+    assert settings.parse({"ceiling": "2m"}, base) == PolicySettings(ceiling_seconds=120, default_class=2)
+
+
+def test_space_around_a_value_is_a_configmaps_line_end() -> None:
+    assert settings.parse({"ceiling": "2m\n"}) == PolicySettings(ceiling_seconds=120)
+
+
+BAD = {
+    "a kind that is no line of its own": (
+        "templateKinds",
+        "Sweep",
+        Kind.INVALID,
+        'must be lines like "example.com/Sweep: spec.trials[*].template"',
+    ),
+    "a default class that Namespaces do not have by default": (
+        "defaultPreemptionClass",
+        "7",
+        Kind.INVALID,
+        "must be between 0 and 6: higher ones are for Namespaces and PriorityClasses to give",
+    ),
+    "names that no PriorityClass can have": (
+        "liftablePriorityClasses",
+        "training,,",
+        Kind.INVALID,
+        "must be names of PriorityClasses, separated by commas",
+    ),
+    "whoever is no user": (
+        "schedulers",
+        "system:kube-scheduler,,",
+        Kind.INVALID,
+        'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
+    ),
+    "names of which none may be lifted": (
+        "liftablePriorityClasses",
+        "training",
+        Kind.INVALID,
+        "has no effect unless maxPreemptionPriorityLift is above 0",
+    ),
+    "a word that is none of the two": (
+        "nonPreemptibleOnBorrowedNodes",
+        "forbid",
+        Kind.UNSUPPORTED,
+        'supported values: "warn", "refuse"',
+    ),
+    "a checkpoint that may take longer than a victim waits": (
+        "checkpointTimeout",
+        "31m",
+        Kind.INVALID,
+        "must be at most 30m, the ceiling",
+    ),
+    "a deferral that may take longer than a victim waits": (
+        "maxDeferral",
+        "1h",
+        Kind.INVALID,
+        "must be at most 30m, the ceiling",
+    ),
+    "a reprieve that is longer than a victim waits": (
+        "nearCompletion",
+        "1h",
+        Kind.INVALID,
+        "must be at most 30m, the ceiling",
+    ),
+    "a class out of range": ("defaultPreemptionClass", "11", Kind.INVALID, "must be between 0 and 10"),
+    "a boolean that Koordinator would not read": (
+        "disableDefaultPreemptiable",
+        "yes",
+        Kind.UNSUPPORTED,
+        'supported values: "true", "false"',
+    ),
+    "a negative lift": (
+        "maxPreemptionPriorityLift",
+        "-1",
+        Kind.INVALID,
+        "must be a whole number between 0 and 2000000000",
+    ),
+    "a share above the whole": ("extensionPercent", "101", Kind.INVALID, "must be a whole number between 0 and 100"),
+    "no number": ("extensionPercent", "half", Kind.INVALID, "must be a whole number between 0 and 100"),
+    "a number without a unit": (
+        "ceiling",
+        "600",
+        Kind.INVALID,
+        'must be a duration in whole hours, minutes and seconds, like "10m", "90s" or "1h30m"',
+    ),
+    "more than a week": ("ceiling", "169h", Kind.INVALID, "must be at most 168h"),
+}
+
+
+@pytest.mark.parametrize(("key", "text", "kind", "detail"), BAD.values(), ids=BAD)
+def test_bad_values_are_refused(key: str, text: str, kind: Kind, detail: str) -> None:
+    assert settings.parse({key: text}) == (Violation(f"data[{key}]", kind, text, detail),)
+
+
+def test_a_key_that_nobody_reads_is_refused() -> None:
+    (found,) = settings.parse({"checkpointTimeOut": "5m"})
+    assert str(found).startswith('data[checkpointTimeOut]: Unsupported value: "checkpointTimeOut": supported keys: ')
+    assert '"checkpointTimeout"' in found.detail
+
+
+def test_a_ceiling_is_held_against_what_is_said_beside_it_not_against_a_default() -> None:
+    assert settings.parse({"ceiling": "2m"}) == PolicySettings(ceiling_seconds=120)
+    (found,) = settings.parse({"ceiling": "2m", "checkpointTimeout": "3m", "maxDeferral": "1m"})
+    assert str(found) == 'data[checkpointTimeout]: Invalid value: "3m": must be at most 2m, the ceiling'
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    found = settings.parse({"extensionPercent": "half", "ceiling": "1h", "nonsense": "", "maxDeferral": "soon"})
+    assert isinstance(found, tuple)
+    assert [violation.path for violation in found] == ["data[extensionPercent]", "data[nonsense]", "data[maxDeferral]"]
+
+
+# A ConfigMap's keys are letters, digits, `-`, `_` and `.`; its values are any text.
+KEYS = st.sampled_from(sorted(FIELDS)) | st.text("aZ0-_.", min_size=1, max_size=5)
+
+
+@given(st.dictionaries(KEYS, st.text(st.characters(exclude_categories=()), max_size=10)))
+def test_any_configmap_is_either_a_policy_or_violations(data: dict[str, str]) -> None:
+    found = settings.parse(data)
+    assert isinstance(found, PolicySettings) or all(is_showable(str(violation)) for violation in found)
+
+
+def test_every_setting_has_a_reader() -> None:
+    root = Path(settings.__file__).parents[3]
+    sources = [path for folder in ("policy", "operator", "webhooks") for path in (root / folder).rglob("*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources if path.name != "settings.py")
+    assert [name for name in PolicySettings.__dataclass_fields__ if f".{name}" not in text] == []

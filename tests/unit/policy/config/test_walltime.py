@@ -1,0 +1,57 @@
+"""How long something may run."""
+
+import msgspec
+import pytest
+
+from reprieve_policy.config import walltime
+from reprieve_policy.config.walltime import Job, Walltime
+from reprieve_testing.builders import NOW, after
+
+READ = {
+    "both are said": ("2026-11-21T11:00:00Z", 3600, Walltime(after(-3600), 3600)),
+    "it has not begun": (None, 3600, None),
+    "it is not bounded": ("2026-11-21T11:00:00Z", None, None),
+    "its start cannot be read": ("an hour ago", 3600, None),
+}
+
+
+@pytest.mark.parametrize(("started_at", "seconds", "want"), READ.values(), ids=READ)
+def test_a_walltime_is_known_where(started_at: str | None, seconds: int | None, want: Walltime | None) -> None:
+    assert walltime.read(started_at, seconds) == want
+
+
+def test_a_jobs_walltime_is_all_its_pods() -> None:
+    job = {"spec": {"activeDeadlineSeconds": 3600}, "status": {"startTime": "2026-11-21T11:00:00Z"}}
+    assert msgspec.convert(job, Job).walltime == Walltime(after(-3600), 3600)
+    assert Job().walltime is None
+
+
+def test_of_several_the_one_that_ends_first_counts() -> None:
+    own, its_jobs = Walltime(after(-100), 700), Walltime(after(-500), 800)
+    assert walltime.tightest((own, None, its_jobs), NOW) == its_jobs
+    assert walltime.tightest((None, None), NOW) is None
+
+
+FIRST, LATER = Walltime(after(-500), 600), Walltime(after(-500), 900)
+COUNTS = {
+    "what was never seen before": (None, FIRST, FIRST),
+    "what is as it was": (FIRST, FIRST, FIRST),
+    "of one that was lengthened, what it was": (FIRST, LATER, FIRST),
+    "of one that was shortened, what it is": (LATER, FIRST, FIRST),
+    "nothing of one that is bounded no more": (FIRST, None, None),
+    "of one that was begun anew, what it is": (FIRST, Walltime(after(-5), 900), Walltime(after(-5), 900)),
+}
+
+
+@pytest.mark.parametrize(("first", "found", "want"), COUNTS.values(), ids=COUNTS)
+def test_what_counts_is(first: Walltime | None, found: Walltime | None, want: Walltime | None) -> None:
+    assert walltime.as_known(first, found) == want
+
+
+def test_a_start_that_lies_ahead_of_our_clock_has_not_come_yet() -> None:
+    assert Walltime(after(50), 100).left(NOW) == 100
+
+
+def test_no_number_of_seconds_is_too_large() -> None:
+    assert Walltime(after(-1), 2**63 - 1).left(NOW) > 0
+    assert Walltime(after(-1), -(2**63)).left(NOW) < 0

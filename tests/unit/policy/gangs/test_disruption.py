@@ -1,0 +1,257 @@
+"""Which gangs go as a whole, and what one look at such a gang's pods says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.gangs import disruption, membership
+from reprieve_policy.gangs.disruption import Member, Mode, RollCall
+from reprieve_policy.kube.objects import pod_views
+from reprieve_policy.lifecycle.eviction import WAITING, Eviction, Outcome, Phase, Source
+from reprieve_policy.lifecycle.transitions import TERMINAL
+from reprieve_testing.builders import PodBuilder, a_pod, after, an_eviction
+
+LEADER = a_pod().labelled(keys.LEADER_WORKER_SET, "llm").labelled(keys.LEADER_WORKER_GROUP, "0")
+OWN_UID = "podgroup-pod-uid"
+
+MODES = {
+    "a label gang is all or nothing": (a_pod().in_gang("train"), Mode.ALL),
+    "so is Koordinator's": (a_pod().in_koordinators_gang("train"), Mode.ALL),
+    "and Kueue's": (a_pod().labelled(keys.KUEUE_GROUP, "train"), Mode.ALL),
+    "and what a JobSet made": (a_pod().labelled(keys.JOBSET, "train"), Mode.ALL),
+    "and one replica of a LeaderWorkerSet": (LEADER, Mode.ALL),
+    "a Job's pods are replaced one by one": (a_pod().labelled(keys.JOB, "train"), Mode.SINGLE),
+    "unless they declare a gang": (a_pod().labelled(keys.JOB, "train").in_gang("train"), Mode.ALL),
+    "or belong to a JobSet": (a_pod().labelled(keys.JOB, "train-0").labelled(keys.JOBSET, "train"), Mode.ALL),
+    "a native PodGroup says it itself": (a_pod().in_native_gang("train"), Mode.AS_ITS_GROUP_SAYS),
+    "whatever labels say beside it": (a_pod().in_native_gang("train").in_gang("train"), Mode.AS_ITS_GROUP_SAYS),
+    "Volcano's gang is all or nothing": (a_pod().annotated(keys.VOLCANO_GROUP, "train"), Mode.ALL),
+    "the group that Volcano gives a pod that declared none is not": (
+        a_pod().annotated(keys.VOLCANO_GROUP, OWN_UID),
+        Mode.SINGLE,
+    ),
+    "nor what it gives the pods of one controller": (
+        a_pod().owned_by("ReplicaSet", "web").annotated(keys.VOLCANO_GROUP, "podgroup-uid-of-web"),
+        Mode.SINGLE,
+    ),
+    "a group of that name that somebody else declared is all or nothing": (a_pod().in_gang(OWN_UID), Mode.ALL),
+}
+
+
+@pytest.mark.parametrize(("pod", "mode"), MODES.values(), ids=MODES)
+def test_the_mode_of_a_gang(pod: PodBuilder, mode: Mode) -> None:
+    resource = pod.build()
+    (view,) = pod_views(resource)
+    found = membership.read(view)
+    assert found is not None
+    assert disruption.mode_of(found, resource.metadata) is mode
+
+
+SAID = {
+    "nothing": (None, Mode.SINGLE),
+    "an empty union": ({}, Mode.SINGLE),
+    "single": ({"single": {}}, Mode.SINGLE),
+    "all": ({"all": {}}, Mode.ALL),
+    "a mode of a later version": ({"some": {}}, Mode.SINGLE),
+}
+
+
+@pytest.mark.parametrize(("said", "mode"), SAID.values(), ids=SAID)
+def test_the_mode_of_a_native_group(said: dict[str, object] | None, mode: Mode) -> None:
+    assert disruption.read_mode(said) is mode
+
+
+IDENTITIES = {
+    "a declared gang is one, whatever the dialect": ((a_pod().in_gang("a"), a_pod().in_koordinators_gang("a")), "a"),
+    "a JobSet's is another": ((a_pod().labelled(keys.JOBSET, "a"),), "jobset/a"),
+    "as is each replica of a LeaderWorkerSet": ((LEADER,), "leader-worker-set/llm-0"),
+}
+
+
+@pytest.mark.parametrize(("pods", "identity"), IDENTITIES.values(), ids=IDENTITIES)
+def test_a_gang_is_known_by_one_word(pods: Sequence[PodBuilder], identity: str) -> None:
+    views = [view for pod in pods for view in pod_views(pod.build())]
+    found = [membership.read(view) for view in views]
+    assert {disruption.identity_of(one) for one in found if one is not None} == {identity}
+
+
+def test_whoever_waits_for_its_workload_is_not_heard() -> None:
+    unheard = {phase for phase in Phase if not disruption.is_heard(phase)}
+    assert unheard == {Phase.REQUESTED, Phase.REPRIEVED, *WAITING}
+
+
+FIRST = replace(an_eviction().build(), eviction_id="first", initiator="ops")
+"""The state of a pod that was just marked, not part of anything yet."""
+
+
+def a_state(phase: Phase, *, decision: str = "first", gang: str = "train", seconds: float = 0) -> Eviction:
+    state = an_eviction().in_phase(phase, deadline=after(600)).build()
+    return replace(state, gang=gang, decision_id=decision, requested_at=after(seconds))
+
+
+def a_member(uid: str, state: Eviction | None = None, *, age: float = 3600, is_leaving: bool = False) -> Member:
+    return Member(uid=uid, created_at=after(-age), is_leaving=is_leaving, state=state)
+
+
+A, B, C = a_member("a"), a_member("b"), a_member("c")
+HINTED, SETTLED, SAVED = a_state(Phase.HINTED), a_state(Phase.SETTLED), a_state(Phase.SAVED)
+CANCELLED, TERMINATING = a_state(Phase.CANCELLED), a_state(Phase.TERMINATING)
+OVERTAKEN = replace(TERMINATING, outcome=Outcome.OVERTAKEN)
+REPRIEVED = replace(a_state(Phase.REPRIEVED), source=Source.KOORDINATOR)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    members: Sequence[Member]
+    begun: Eviction = FIRST
+    reached: str = ""
+    """Uids, a letter each."""
+    unheard: str = ""
+    is_under_way: bool = False
+    is_cancelled: bool = False
+
+
+CASES = {
+    "a mark on one reaches all": Case(members=(A, B, C), reached="abc", unheard="abc"),
+    "however young they are: nobody was told before": Case(
+        members=(A, a_member("b", age=-5)), reached="ab", unheard="ab"
+    ),
+    "a pod whose age nobody knows is reached": Case(
+        members=(a_member("a", HINTED), Member(uid="b")), reached="b", unheard="ab", is_under_way=True
+    ),
+    "but none that has ended or is being deleted": Case(
+        members=(A, a_member("b", is_leaving=True)), reached="a", unheard="a"
+    ),
+    "an operator that was killed goes on with those that were not told": Case(
+        members=(a_member("a", HINTED), B, C), begun=HINTED, reached="bc", unheard="abc", is_under_way=True
+    ),
+    "also where the first is gone": Case(members=(B,), begun=HINTED, reached="b", unheard="b", is_under_way=True),
+    "what was made after the gang was asked to go belongs to what comes next": Case(
+        members=(a_member("a", HINTED), a_member("b", age=-1)), begun=HINTED, unheard="a", is_under_way=True
+    ),
+    "what was made in the second in which it was asked belongs to it": Case(
+        members=(a_member("a", HINTED), a_member("b", age=0)),
+        begun=HINTED,
+        reached="b",
+        unheard="ab",
+        is_under_way=True,
+    ),
+    "nobody waits for who has answered": Case(
+        members=(a_member("a", HINTED), a_member("b", SETTLED), a_member("c", SAVED)),
+        begun=SETTLED,
+        unheard="a",
+        is_under_way=True,
+    ),
+    "nor for who is leaving": Case(
+        members=(a_member("a", SETTLED), a_member("b", HINTED, is_leaving=True)), begun=SETTLED, is_under_way=True
+    ),
+    "once the first was deleted, nobody else is reached": Case(
+        members=(a_member("a", TERMINATING), a_member("b", SETTLED), C), begun=SETTLED, is_under_way=True
+    ),
+    "one that somebody else deletes ends nothing": Case(
+        members=(a_member("a", OVERTAKEN), a_member("b", SETTLED), C),
+        begun=SETTLED,
+        reached="c",
+        unheard="c",
+        is_under_way=True,
+    ),
+    "what one of them takes back is taken back for all": Case(
+        members=(a_member("a", CANCELLED), a_member("b", HINTED), C),
+        begun=HINTED,
+        unheard="b",
+        is_under_way=True,
+        is_cancelled=True,
+    ),
+    "what was taken back before does not count against a new mark": Case(
+        members=(a_member("a", CANCELLED), B), reached="ab", unheard="ab"
+    ),
+    "nor does what went before": Case(members=(a_member("a", TERMINATING), B), reached="b", unheard="b"),
+    "one that finished its part is not asked again": Case(
+        members=(a_member("a", HINTED), a_member("b", a_state(Phase.FINISHED))),
+        begun=HINTED,
+        unheard="a",
+        is_under_way=True,
+    ),
+    "one that was spared in an earlier decision goes now": Case(
+        members=(A, a_member("b", a_state(Phase.SPARED, decision="earlier"))), reached="ab", unheard="ab"
+    ),
+    "one that goes alone is nobody's business": Case(
+        members=(A, a_member("b", a_state(Phase.HINTED, gang="", decision=""))), reached="a", unheard="a"
+    ),
+    "one of another gang neither": Case(
+        members=(A, a_member("b", a_state(Phase.HINTED, gang="other"))), reached="a", unheard="a"
+    ),
+    "a gang that was reprieved was not told": Case(
+        members=(a_member("a", REPRIEVED), a_member("b", age=-5)), begun=REPRIEVED, reached="b", unheard="ab"
+    ),
+    "a second mark joins what the first began": Case(
+        members=(a_member("a", HINTED), B), reached="b", unheard="ab", is_under_way=True
+    ),
+}
+
+
+EVICTED_ALREADY = replace(HINTED, must_evict=True)
+EVICTED = {
+    "one that was asked for by an eviction": ((A, B), replace(FIRST, must_evict=True), True),
+    "also where a scheduler had asked before, and was refused": (
+        (a_member("a", REPRIEVED), B),
+        replace(FIRST, must_evict=True),
+        True,
+    ),
+    "or where an operator that was killed goes on": (
+        (a_member("a", EVICTED_ALREADY), B),
+        EVICTED_ALREADY,
+        True,
+    ),
+    "though a scheduler comes for another then": ((a_member("a", EVICTED_ALREADY), B), FIRST, True),
+    "not where one of it is told to go that may be deleted": (
+        (a_member("a", HINTED), B),
+        replace(FIRST, must_evict=True),
+        False,
+    ),
+    "though others are to be evicted": (
+        (a_member("a", HINTED), a_member("b", EVICTED_ALREADY)),
+        EVICTED_ALREADY,
+        False,
+    ),
+    "not one that somebody asked for who may delete it": ((a_member("a", HINTED), B), FIRST, False),
+}
+
+
+@pytest.mark.parametrize(("members", "begun", "want"), EVICTED.values(), ids=EVICTED)
+def test_all_of_a_gang_are_evicted_for(members: Sequence[Member], begun: Eviction, *, want: bool) -> None:
+    assert disruption.call_roll("train", begun, members).origin.must_evict is want
+
+
+def call(case: Case) -> RollCall:
+    return disruption.call_roll("train", case.begun, case.members)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_one_look_at_a_gang_says(case: Case) -> None:
+    roll = call(case)
+    assert (roll.reached, roll.unheard) == (frozenset(case.reached), frozenset(case.unheard))
+    assert (roll.is_under_way, roll.is_cancelled) == (case.is_under_way, case.is_cancelled)
+
+
+def test_whoever_asked_first_asked_for_all() -> None:
+    assert call(Case(members=(A, B))).origin == FIRST
+    early = replace(HINTED, initiator="ops", requested_at=after(-5))
+    members = (a_member("a", HINTED), a_member("b", early))
+    assert call(Case(members=members)).origin == early
+
+
+def test_a_state_says_with_whom_it_goes() -> None:
+    joined = disruption.join(FIRST, "train", FIRST)
+    assert (joined.gang, joined.decision_id) == ("train", "first")
+    second = disruption.join(replace(FIRST, eviction_id="second"), "train", joined)
+    assert (second.eviction_id, second.decision_id) == ("second", "first")
+    assert joined.phase not in TERMINAL
+
+
+@pytest.mark.parametrize(("own", "gangs"), [(True, True), (True, False), (False, True), (False, False)])
+def test_of_a_gang_that_may_be_deleted_none_is_evicted(*, own: bool, gangs: bool) -> None:
+    joined = disruption.join(replace(FIRST, must_evict=own), "train", replace(FIRST, must_evict=gangs))
+    assert joined.must_evict is (own and gangs)

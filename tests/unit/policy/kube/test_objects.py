@@ -1,0 +1,33 @@
+"""What is remembered of an object between two rules is never another object's."""
+
+from dataclasses import replace
+
+from reprieve_policy.keys import PREEMPTION_CLASS
+from reprieve_policy.kube.objects import Resource, pod_views
+from reprieve_testing.builders import a_pod
+
+
+def class_of(resource: Resource) -> list[str | None]:
+    return [view.labels.get(PREEMPTION_CLASS) for view in pod_views(resource)]
+
+
+def test_views_are_of_the_object_that_is_asked_about_in_any_order():
+    first, second = a_pod().in_class(1).build(), a_pod().in_class(2).build()
+
+    assert [class_of(resource) for resource in (first, second, second, first)] == [["1"], ["2"], ["2"], ["1"]]
+
+
+def test_views_can_be_asked_for_twice_at_once():
+    resource = a_pod().in_class(3).in_template_of("Deployment")
+
+    assert [
+        first.prefix == second.prefix for first, second in zip(pod_views(resource), pod_views(resource), strict=True)
+    ]
+    assert class_of(resource) == ["3"]
+
+
+def test_a_changed_copy_has_views_of_its_own():
+    pod = a_pod().in_class(1).build()
+
+    assert class_of(pod) == ["1"]
+    assert class_of(replace(pod, kind="Namespace")) == []

@@ -1,0 +1,125 @@
+"""Whose metadata holds what a replacement inherits."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from reprieve_policy.kube import owners
+from reprieve_policy.kube.objects import ObjectMeta, OwnerReference
+from reprieve_runtime import lineage
+
+GROUPS = {
+    "Job": "batch/v1",
+    "StatefulSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "Deployment": "apps/v1",
+    "CronJob": "batch/v1",
+    "Pod": "v1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
+}
+
+
+def a_reference(kind: str, name: str = "it", api_version: str | None = None) -> OwnerReference:
+    group = GROUPS[kind] if api_version is None else api_version
+    return OwnerReference(apiVersion=group, kind=kind, name=name, uid=f"{kind}-{name}", controller=True)
+
+
+KEEPERS = {
+    "a Job": (a_reference("Job"), "jobs"),
+    "a Job of another version": (a_reference("Job", api_version="batch/v2"), "jobs"),
+    "Volcano's Job": (a_reference("Job", api_version="batch.volcano.sh/v1alpha1"), None),
+    "a Job of the core group": (a_reference("Job", api_version="v1"), None),
+    "a StatefulSet": (a_reference("StatefulSet"), "statefulsets"),
+    "a JobSet": (a_reference("JobSet"), "jobsets"),
+    "a pod": (a_reference("Pod"), None),
+    "a Deployment": (a_reference("Deployment"), None),
+    "nobody": (None, None),
+}
+
+
+@pytest.mark.parametrize(("reference", "resource"), KEEPERS.values(), ids=KEEPERS)
+def test_who_keeps_a_ledger(reference: OwnerReference | None, resource: str | None) -> None:
+    row = owners.owner_of(reference)
+    assert (row.resource if row else None) == resource
+
+
+@dataclass
+class Cluster:
+    """Objects by resource and name, and what was asked for."""
+
+    controllers: Mapping[tuple[str, str], OwnerReference | None]
+    uids: Mapping[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    async def look_up(self, resource: str, name: str) -> ObjectMeta | None:
+        self.asked.append(f"{resource}/{name}")
+        if (resource, name) not in self.controllers:
+            return None
+        controller = self.controllers[resource, name]
+        kinds = {"jobs": "Job", "statefulsets": "StatefulSet", "pods": "Pod"}
+        uid = self.uids.get(name, f"{kinds[resource]}-{name}")
+        return ObjectMeta(name=name, uid=uid, ownerReferences=(controller,) if controller else None)
+
+    def whole_of(self, reference: OwnerReference) -> OwnerReference | None:
+        return asyncio.run(lineage.find_whole(reference, self.look_up))
+
+
+LWS = a_reference("LeaderWorkerSet", "lws")
+LEADERS = a_reference("StatefulSet", "lws")
+WORKERS = a_reference("StatefulSet", "lws-0")
+OF_A_LEADER_WORKER_SET: Mapping[tuple[str, str], OwnerReference | None] = {
+    ("statefulsets", "lws-0"): a_reference("Pod", "lws-0"),
+    ("pods", "lws-0"): LEADERS,
+    ("statefulsets", "lws"): LWS,
+}
+JOB, JOB_SET = a_reference("Job", "set-a-0"), a_reference("JobSet", "set")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A pod's controller, the objects above, what it is a part of."""
+
+    of: OwnerReference
+    among: Mapping[tuple[str, str], OwnerReference | None]
+    want: OwnerReference | None = None
+    looks: int = 1
+
+
+WHOLES = {
+    "a Job of a JobSet is a part of it": Case(of=JOB, among={("jobs", "set-a-0"): JOB_SET}, want=JOB_SET),
+    "a Job that nobody made stands for itself": Case(of=JOB, among={("jobs", "set-a-0"): None}),
+    "a CronJob makes no Job anew": Case(of=JOB, among={("jobs", "set-a-0"): a_reference("CronJob")}),
+    "a namesake's JobSet is none": Case(
+        of=JOB, among={("jobs", "set-a-0"): a_reference("JobSet", api_version="example.com/v1")}
+    ),
+    "a JobSet makes no StatefulSet": Case(of=LEADERS, among={("statefulsets", "lws"): JOB_SET}),
+    "leaders of a LeaderWorkerSet are a part of it": Case(of=LEADERS, among=OF_A_LEADER_WORKER_SET, want=LWS),
+    "so are its workers, whose StatefulSet is the leader's": Case(
+        of=WORKERS, among=OF_A_LEADER_WORKER_SET, want=LWS, looks=3
+    ),
+    "a StatefulSet of a pod of its own stands for itself": Case(
+        of=WORKERS, among={**OF_A_LEADER_WORKER_SET, ("pods", "lws-0"): None}, looks=2
+    ),
+    "a Job that is gone is a part of nothing": Case(of=JOB, among={}),
+    "a ReplicaSet is not even looked at": Case(of=a_reference("ReplicaSet"), among={}, looks=0),
+    "nor is another group's Job": Case(of=a_reference("Job", api_version="batch.volcano.sh/v1"), among={}, looks=0),
+    "pods that own each other are followed only so far": Case(
+        of=WORKERS,
+        among={("statefulsets", "lws-0"): a_reference("Pod", "lws-0"), ("pods", "lws-0"): WORKERS},
+        looks=owners.MOST_LINKS,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WHOLES.values(), ids=WHOLES)
+def test_what_a_controller_is_a_part_of(case: Case) -> None:
+    cluster = Cluster(case.among)
+    assert cluster.whole_of(case.of) == case.want
+    assert len(cluster.asked) == case.looks
+
+
+def test_an_object_made_anew_under_an_old_name_is_another() -> None:
+    assert Cluster({("jobs", "set-a-0"): JOB_SET}, {"set-a-0": "another"}).whole_of(JOB) is None

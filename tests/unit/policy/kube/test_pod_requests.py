@@ -1,0 +1,93 @@
+"""What a pod asks for, and how many pods a workload makes."""
+
+import pytest
+
+from reprieve_policy.kube import pod_requests
+from reprieve_policy.kube.objects import Container, JobTemplate, Quantities, Requirements, Resource, Spec
+from reprieve_policy.kube.quantity import NANOS
+
+
+def a_container(cpu: Quantities | str, *, is_sidecar: bool = False, limit: str | None = None) -> Container:
+    requests = {"cpu": cpu} if isinstance(cpu, str) else cpu
+    limits = {"cpu": limit} if limit else None
+    return Container(
+        resources=Requirements(requests=requests, limits=limits), restartPolicy="Always" if is_sidecar else None
+    )
+
+
+PODS = {
+    "nothing": (Spec(), 0),
+    "containers that say nothing": (Spec(containers=(Container(), Container(resources=Requirements()))), 0),
+    "its containers together": (Spec(containers=(a_container("1"), a_container("500m"))), 1500),
+    "an init container that asks for less than they do": (
+        Spec(containers=(a_container("2"),), initContainers=(a_container("1"),)),
+        2000,
+    ),
+    "an init container that asks for more": (
+        Spec(containers=(a_container("2"),), initContainers=(a_container("3"), a_container("1"))),
+        3000,
+    ),
+    "sidecars beside the containers": (
+        Spec(containers=(a_container("2"),), initContainers=(a_container("1", is_sidecar=True),)),
+        3000,
+    ),
+    "sidecars beside the init containers that come after them": (
+        Spec(
+            containers=(a_container("1"),),
+            initContainers=(a_container("4"), a_container("1", is_sidecar=True), a_container("4")),
+        ),
+        5000,
+    ),
+    "a limit where there is no request, as a GPU is often written": (
+        Spec(containers=(a_container({}, limit="8"),)),
+        8000,
+    ),
+    "a request before a limit": (Spec(containers=(a_container("1", limit="8"),)), 1000),
+    "what the pod says as a whole": (
+        Spec(containers=(a_container("1"),), resources=Requirements(requests={"cpu": "3"})),
+        3000,
+    ),
+    "its overhead too": (Spec(containers=(a_container("1"),), overhead={"cpu": "250m"}), 1250),
+    "nothing, where it cannot be read": (Spec(containers=(a_container("many"),)), 0),
+}
+
+
+@pytest.mark.parametrize(("spec", "millis"), PODS.values(), ids=PODS)
+def test_a_pod_asks_for(spec: Spec, millis: int) -> None:
+    assert pod_requests.of_pod(spec).get("cpu", 0) == millis * NANOS // 1000
+
+
+def test_resources_are_told_apart() -> None:
+    asked = pod_requests.of_pod(
+        Spec(
+            containers=(a_container({"cpu": "1", "nvidia.com/gpu": 2}),),
+            initContainers=(a_container({"memory": "1Ki"}),),
+        )
+    )
+    assert asked == {"cpu": NANOS, "nvidia.com/gpu": 2 * NANOS, "memory": 1024 * NANOS}
+
+
+WORKLOADS = {
+    "a pod is no workload": (Resource(kind="Pod", spec=Spec()), None),
+    "a Job is its parallelism": (Resource(kind="Job", spec=Spec(parallelism=4)), 4),
+    "a Job makes no more than it completes": (Resource(kind="Job", spec=Spec(parallelism=4, completions=3)), 3),
+    "a Job makes one where it says nothing": (Resource(kind="Job", spec=Spec()), 1),
+    "a Job may be held back": (Resource(kind="Job", spec=Spec(parallelism=0)), 0),
+    "a CronJob is each of its Jobs": (
+        Resource(kind="CronJob", spec=Spec(jobTemplate=JobTemplate(spec=Spec(parallelism=5)))),
+        5,
+    ),
+    "a CronJob without any is one": (Resource(kind="CronJob", spec=Spec()), 1),
+    "a CronJob with an empty one is one": (Resource(kind="CronJob", spec=Spec(jobTemplate=JobTemplate())), 1),
+    "a Deployment is its replicas": (Resource(kind="Deployment", spec=Spec(replicas=7)), 7),
+    "a Deployment is one where it says nothing": (Resource(kind="Deployment", spec=Spec()), 1),
+    "a Deployment may be scaled to nothing": (Resource(kind="Deployment", spec=Spec(replicas=0)), 0),
+    "less than none is none": (Resource(kind="StatefulSet", spec=Spec(replicas=-3)), 0),
+    "a DaemonSet's are the nodes' to say": (Resource(kind="DaemonSet", spec=Spec()), None),
+    "an object without a spec is one": (Resource(kind="Deployment"), 1),
+}
+
+
+@pytest.mark.parametrize(("resource", "pods"), WORKLOADS.values(), ids=WORKLOADS)
+def test_workloads_make_pods(resource: Resource, pods: int | None) -> None:
+    assert pod_requests.pods_of(resource) == pods

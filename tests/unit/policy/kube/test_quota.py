@@ -1,0 +1,127 @@
+"""Which ElasticQuota a pod uses, and what is known of it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.kube import quota
+from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.quantity import NANOS
+from reprieve_policy.kube.quota import Quota, Quotas
+from reprieve_testing.builders import a_quota
+
+GPU = {keys.QUOTA_NAME: "gpu"}
+
+QUOTAS = {
+    "a named quota is used, in whatever namespace it is": ([a_quota("gpu", "admin")], GPU, "admin/gpu"),
+    "of two of a name, the one in the pod's namespace is": (
+        [a_quota("gpu", "admin"), a_quota("gpu", "team")],
+        GPU,
+        "team/gpu",
+    ),
+    "of two of a name elsewhere, it is always the same one": (
+        [a_quota("gpu", "b"), a_quota("gpu", "a")],
+        GPU,
+        "a/gpu",
+    ),
+    "a named quota goes before the namespace's": ([a_quota("team", "team"), a_quota("gpu", "admin")], GPU, "admin/gpu"),
+    "a quota that is not there is the default one": (
+        [a_quota("team", "team"), a_quota(quota.DEFAULT, "admin")],
+        GPU,
+        f"admin/{quota.DEFAULT}",
+    ),
+    "a quota that is not there is none where there is no default": ([a_quota("team", "team")], GPU, None),
+    "an empty name is no name": ([a_quota("team", "team")], {keys.QUOTA_NAME: ""}, "team/team"),
+    "without a name it is the one named like the namespace": (
+        [a_quota("team", "team"), a_quota("other", "team")],
+        {},
+        "team/team",
+    ),
+    "or the one that lists the namespace": ([a_quota("shared", "admin", "a", "team")], {}, "admin/shared"),
+    "another one in the namespace is not used": ([a_quota("gpu", "team")], {}, None),
+    "without any it is the default one": ([a_quota(quota.DEFAULT, "admin")], {}, f"admin/{quota.DEFAULT}"),
+    "where there are no quotas there is none": ([], GPU, None),
+}
+
+
+@pytest.mark.parametrize(("known", "labels", "want"), QUOTAS.values(), ids=QUOTAS)
+def test_a_pods_quota_is_found_as_koordinator_finds_it(
+    known: list[Quota], labels: dict[str, str], want: str | None
+) -> None:
+    found = Quotas(known).find(labels, "team")
+    assert (f"{found.namespace}/{found.name}" if found else None) == want
+
+
+def test_a_quota_that_is_gone_is_not_found_by_any_way() -> None:
+    quotas = Quotas([a_quota("team", "team"), a_quota("shared", "admin", "team"), a_quota("shared", "other")])
+    for key in (("team", "team"), ("admin", "shared"), ("admin", "shared")):
+        quotas.remove(key)
+    assert quotas.find({}, "team") is None
+    assert quotas.find({keys.QUOTA_NAME: "shared"}, "team") == a_quota("shared", "other")
+
+
+def test_a_quota_that_changed_is_found_as_it_is_now() -> None:
+    quotas = Quotas([a_quota("shared", "admin", "team", "before")])
+    quotas.put(replace(a_quota("shared", "admin", "team"), used={"cpu": 1}))
+    found = quotas.find({}, "team")
+    assert found is not None
+    assert found.used == {"cpu": 1}
+    assert quotas.find({}, "before") is None
+
+
+def test_which_quotas_there_are_for_whom_does_not_change_with_what_they_have_used() -> None:
+    quotas = Quotas([a_quota("shared", "admin", "team")])
+    before = quotas.shape
+    quotas.put(replace(a_quota("shared", "admin", "team"), used={"cpu": 1}))
+    assert quotas.shape == before
+    quotas.put(a_quota("shared", "admin", "team", "other"))
+    assert quotas.shape != before
+
+
+def metadata(**annotations: str) -> ObjectMeta:
+    by_key = {getattr(keys, name.upper()): text for name, text in annotations.items()}
+    return ObjectMeta(name="gpu", namespace="team", annotations=by_key)
+
+
+def test_what_koordinator_writes_is_read() -> None:
+    said = metadata(
+        non_preemptible_used='{"cpu":"2","memory":"1Gi"}',
+        non_preemptible_request='{"cpu":3}',
+        quota_namespaces='["a","b"]',
+    )
+    found = quota.read_leniently(said, {"cpu": "4"}, {"cpu": "8"}, {"cpu": "6500m"})
+    assert found == Quota(
+        namespace="team",
+        name="gpu",
+        least={"cpu": 4 * NANOS},
+        most={"cpu": 8 * NANOS},
+        used={"cpu": 13 * NANOS // 2},
+        non_preemptible_used={"cpu": 2 * NANOS, "memory": 2**30 * NANOS},
+        non_preemptible_request={"cpu": 3 * NANOS},
+        namespaces=("a", "b"),
+    )
+
+
+UNREADABLE = ["", "{", "[]", "null", "7", '{"cpu":[]}', '{"cpu":"many"}', "[" * 9000, '{"a":' * 5000, "9" * 5000]
+
+
+@pytest.mark.parametrize("text", [*UNREADABLE, '{"cpu":"1"}' + " " * 70_000])
+def test_what_is_unreadable_counts_as_unsaid(text: str) -> None:
+    found = quota.read_leniently(metadata(non_preemptible_used=text, quota_namespaces=text), {"cpu": "x"}, {}, {})
+    assert found == a_quota("gpu", "team")
+
+
+def test_names_that_are_no_texts_are_left_out() -> None:
+    assert quota.read_leniently(metadata(quota_namespaces='["a",7,null]'), {}, {}, {}).namespaces == ("a",)
+
+
+def test_a_quota_of_any_size_is_kept_in_little() -> None:
+    many = {f"resource-{number}": "1" for number in range(5000)}
+    found = quota.read_leniently(metadata(quota_namespaces=json.dumps([*many][:3000])), many, many, many)
+    assert max(len(found.least), len(found.most), len(found.used), len(found.namespaces)) == 1000
+
+
+def test_an_object_without_names_is_survived() -> None:
+    assert quota.read_leniently(ObjectMeta(), {}, {}, {}).key == ("", "")

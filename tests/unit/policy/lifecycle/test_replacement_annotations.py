@@ -1,0 +1,134 @@
+"""What a replacement is told, as annotations and as environment variables."""
+
+from dataclasses import replace
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.objects import Container, Named, pod_views
+from reprieve_policy.lifecycle import replacement_annotations
+from reprieve_policy.lifecycle.eviction import Checkpoint
+from reprieve_policy.lifecycle.ledger import Entry as Slot
+from reprieve_policy.lifecycle.replacement_annotations import Variable
+from reprieve_policy.verdict import Entry
+from reprieve_testing.builders import NOW, a_pod, after
+
+SETTINGS = PolicySettings()
+ASKED = {keys.REQUEUE_ENV: "true"}
+SAVED = Checkpoint(saved_at=after(60), step=4200, path="/ckpt/4200")
+COUNT = Variable("REPRIEVE_PREEMPTED_COUNT", keys.PREEMPTED_COUNT)
+FIRST = Variable("REPRIEVE_FIRST_SUBMITTED_AT", keys.FIRST_SUBMITTED_AT)
+RESUME = Variable("REPRIEVE_RESUME_FROM_CHECKPOINT", keys.RESUME_FROM_CHECKPOINT)
+LAST = Variable("REPRIEVE_LAST_CHECKPOINT_AT", keys.LAST_CHECKPOINT_AT)
+
+STAMPS = {
+    "without a checkpoint, a replacement is only told that it is one": (
+        None,
+        {keys.PREEMPTED_COUNT: "2", keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"},
+        (COUNT, FIRST),
+    ),
+    "with a checkpoint, it is told where": (
+        SAVED,
+        {
+            keys.PREEMPTED_COUNT: "2",
+            keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z",
+            keys.RESUME_FROM_CHECKPOINT: "/ckpt/4200",
+            keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z",
+        },
+        (COUNT, FIRST, RESUME, LAST),
+    ),
+    "with one whose path nobody said, it is told that there is one": (
+        replace(SAVED, path=None),
+        {
+            keys.PREEMPTED_COUNT: "2",
+            keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z",
+            keys.RESUME_FROM_CHECKPOINT: "true",
+            keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z",
+        },
+        (COUNT, FIRST, RESUME, LAST),
+    ),
+}
+
+
+def entry(checkpoint: Checkpoint | None) -> Slot:
+    return Slot(preempted_count=2, first_submitted_at=NOW, eviction_ids=("uid-2",), checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize(("checkpoint", "said", "variables"), STAMPS.values(), ids=STAMPS)
+def test_stamps(checkpoint: Checkpoint | None, said: dict[str, str], variables: tuple[Variable, ...]) -> None:
+    assert replacement_annotations.build_stamps(entry(checkpoint)) == said
+    assert replacement_annotations.build_variables(entry(checkpoint), ASKED, SETTINGS) == variables
+
+
+def test_a_pod_that_asks_for_nothing_gets_annotations_only() -> None:
+    (view,) = pod_views(a_pod().build())
+    changes = replacement_annotations.decide_stamps(entry(None), view, SETTINGS)
+    assert {change.key: change.value for change in changes} == STAMPS[
+        "without a checkpoint, a replacement is only told that it is one"
+    ][1]
+
+
+def test_a_pod_that_asks_gets_variables_in_every_container_but_where_it_says_them_itself() -> None:
+    own = Container(env=[Named(name=COUNT.name)])
+    pod = a_pod().annotated(keys.REQUEUE_ENV, "true").with_containers(own, initContainers=[Container()])
+    (view,) = pod_views(pod.build())
+    changes = list(replacement_annotations.decide_stamps(entry(None), view, SETTINGS))
+    assert [change for change in changes if isinstance(change, Entry)] == [
+        Entry("/spec/initContainers/0/env", COUNT.document(), list_is_there=False),
+        Entry("/spec/initContainers/0/env", FIRST.document(), list_is_there=False),
+        Entry("/spec/containers/0/env", FIRST.document(), list_is_there=True),
+    ]
+
+
+UNASKED = {"nobody asks": {}, "somebody asks not to": {keys.REQUEUE_ENV: "false"}, "nonsense": {keys.REQUEUE_ENV: "1"}}
+
+
+@pytest.mark.parametrize("annotations", UNASKED.values(), ids=UNASKED)
+def test_there_are_no_variables_where(annotations: dict[str, str]) -> None:
+    assert replacement_annotations.build_variables(entry(SAVED), annotations, SETTINGS) == ()
+
+
+def test_a_variable_refers_to_the_annotation_and_copies_nothing() -> None:
+    reference = {"fieldRef": {"fieldPath": "metadata.annotations['reprieve.dev/preempted-count']"}}
+    assert COUNT.document() == {"name": "REPRIEVE_PREEMPTED_COUNT", "valueFrom": reference}
+
+
+@pytest.mark.parametrize("checkpoint", [None, replace(SAVED, step=None), replace(SAVED, step=None, path=None)])
+def test_what_a_replacement_was_told_is_read_back(checkpoint: Checkpoint | None) -> None:
+    told = entry(checkpoint)
+    assert replacement_annotations.read(replacement_annotations.build_stamps(told)) == replace(told, eviction_ids=())
+
+
+GOOD = {keys.PREEMPTED_COUNT: "2", keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"}
+NO_STAMPS = {
+    "nothing": {},
+    "no count": {keys.FIRST_SUBMITTED_AT: "2026-11-21T12:00:00Z"},
+    "a count of none": {**GOOD, keys.PREEMPTED_COUNT: "0"},
+    "a count that nobody reaches": {**GOOD, keys.PREEMPTED_COUNT: "9" * 5000},
+    "a count in words": {**GOOD, keys.PREEMPTED_COUNT: "twice"},
+    "no first submission": {keys.PREEMPTED_COUNT: "2"},
+    "a first submission in words": {**GOOD, keys.FIRST_SUBMITTED_AT: "yesterday"},
+}
+
+
+@pytest.mark.parametrize("annotations", NO_STAMPS.values(), ids=NO_STAMPS)
+def test_what_nobody_of_ours_wrote_tells_nothing(annotations: dict[str, str]) -> None:
+    assert replacement_annotations.read(annotations) is None
+
+
+ODD_CHECKPOINTS: dict[str, tuple[dict[str, str], Checkpoint | None]] = {
+    "no time": ({keys.RESUME_FROM_CHECKPOINT: "/ckpt"}, None),
+    "no place": ({keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"}, None),
+    "a place that cannot be written down": (
+        {keys.RESUME_FROM_CHECKPOINT: "\n" * 9000, keys.LAST_CHECKPOINT_AT: "2026-11-21T12:01:00Z"},
+        Checkpoint(saved_at=after(60)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), ODD_CHECKPOINTS.values(), ids=ODD_CHECKPOINTS)
+def test_of_a_checkpoint_what_can_be_read_is_read(annotations: dict[str, str], want: Checkpoint | None) -> None:
+    found = replacement_annotations.read({**GOOD, **annotations})
+    assert found is not None
+    assert found.checkpoint == want

@@ -1,0 +1,90 @@
+"""Which victims on which node, for one pod: kube-scheduler's own choice where nobody says anything."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from reprieve_policy.preemption import selection
+from reprieve_policy.preemption.selection import Obstacle
+from reprieve_policy.preemption.selection.snapshot import Preemptor
+from reprieve_testing.scenes import SceneBuilder, a_budget, a_guest, a_preemptor, a_room, a_scene, a_tenant
+
+WEB = {"app": "web"}
+PREEMPTOR = a_preemptor()
+
+
+def decided(preemptor: Preemptor, scene: SceneBuilder) -> selection.Decision:
+    built = scene.build()
+    return selection.decide(preemptor, built, built.rooms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    preemptor: Preemptor = PREEMPTOR
+    scene: SceneBuilder
+    want: tuple[str, ...]
+    """Names of victims on the best node, the most important first."""
+
+
+CASES = {
+    "the lowest priority goes": Case(
+        scene=a_scene(a_room("n", a_tenant("high", priority=9), a_tenant("low", priority=5), cpu=2)), want=("low",)
+    ),
+    "of one priority, who started last goes": Case(
+        scene=a_scene(a_room("n", a_tenant("old", started=-60), a_tenant("young", started=-5), cpu=2)), want=("young",)
+    ),
+    "as few go as make room": Case(
+        preemptor=a_preemptor(cpu=2),
+        scene=a_scene(
+            a_room("n", a_tenant("a", priority=3), a_tenant("b", priority=2), a_tenant("c", priority=1), cpu=3)
+        ),
+        want=("b", "c"),
+    ),
+    "a small one of higher priority stays where a large one suffices": Case(
+        preemptor=a_preemptor(cpu=3),
+        scene=a_scene(a_room("n", a_tenant("small", priority=1), a_tenant("large", priority=2, cpu=3), cpu=4)),
+        want=("large",),
+    ),
+    "whom a budget protects goes last": Case(
+        scene=a_scene(
+            a_room("n", a_tenant("web", priority=1, labels=WEB), a_tenant("batch", priority=2), cpu=2)
+        ).with_budgets(a_budget("web")),
+        want=("batch",),
+    ),
+    "a node without violated budgets goes before one of lower priority": Case(
+        scene=a_scene(
+            a_room("a", a_tenant("web", priority=1, labels=WEB), cpu=1),
+            a_room("b", a_tenant("batch", priority=2), cpu=1),
+        ).with_budgets(a_budget("web")),
+        want=("batch",),
+    ),
+    "the node with the lowest highest priority is chosen": Case(
+        preemptor=a_preemptor(cpu=2),
+        scene=a_scene(
+            a_room("a", a_tenant("a", priority=9), cpu=2),
+            a_room("b", a_tenant("b", priority=5), a_tenant("c", priority=5), cpu=2),
+        ),
+        want=("b", "c"),
+    ),
+    "pods nominated to a node keep their room there": Case(
+        scene=a_scene(
+            a_room("a", a_tenant("low", priority=1), cpu=1, nominees=(a_guest("first", priority=1000),)),
+            a_room("b", a_tenant("mid", priority=2), cpu=1),
+        ),
+        want=("mid",),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_victims_of_the_best_node(case: Case):
+    best = decided(case.preemptor, case.scene).best
+
+    assert best is not None
+    assert tuple(victim.name for victim in best.victims) == case.want
+
+
+def test_a_node_where_nobody_may_be_a_victim_says_so():
+    found = decided(a_preemptor(), a_scene(a_room("n", a_tenant("high", priority=2000), cpu=1)))
+
+    assert found.obstacles == {"n": Obstacle.NO_VICTIMS}

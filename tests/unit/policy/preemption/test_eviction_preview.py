@@ -1,0 +1,172 @@
+"""What `reprieve explain` says would happen to a pod: put together from what decides it then."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.facts import Facts
+from reprieve_policy.gangs.disruption import Mode
+from reprieve_policy.gangs.pod_group import NativeGroup
+from reprieve_policy.kube.objects import pod_views
+from reprieve_policy.preemption.cost import Work
+from reprieve_policy.preemption.eviction_preview import Outlook, Subject, foresee
+from reprieve_testing.builders import NOW, PodBuilder, a_pod
+
+DELETED = "it is deleted, with 30s between SIGTERM and SIGKILL"
+EVICTED = "it is evicted as soon as its PodDisruptionBudget lets it go, and deleted where that is not in time"
+ALONE = "nothing replaces it: it has no controller"
+ANEW = (
+    "where its Namespace lets Reprieve create pods, it is made anew; "
+    "the replacement is told of the preemption and of the checkpoint"
+)
+
+
+def outlook_of(
+    pod: PodBuilder,
+    facts: Facts | None = None,
+    *,
+    has_started: bool = True,
+    disruption: Mode = Mode.SINGLE,
+    native_group: NativeGroup | None = None,
+) -> Outlook:
+    built = pod.build()
+    (view,) = pod_views(built)
+    subject = Subject(
+        view=view,
+        metadata=built.metadata,
+        has_started=has_started,
+        work=Work(),
+        disruption=disruption,
+        native_group=native_group,
+    )
+    return foresee(subject, facts or Facts(), NOW)
+
+
+def test_a_native_group_says_how_many_start_together() -> None:
+    pod = a_pod().with_priority(100).in_gang("train")
+    found = outlook_of(pod, native_group=NativeGroup(priority=7, min_count=4))
+    assert 'its PodGroup "train" places 4 pods together, or none' in found.steps
+    assert not any("PodGroup" in step for step in outlook_of(pod, native_group=NativeGroup()).steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """A pod, and each step as it is told."""
+
+    pod: PodBuilder = field(default_factory=a_pod)
+    settings: PolicySettings = field(default_factory=PolicySettings)
+    has_started: bool = True
+    disruption: Mode = Mode.SINGLE
+    want: tuple[str, ...]
+
+
+HINTED = a_pod().with_hint()
+ASKED = 'it is asked to save a checkpoint: POST to port 8080 of its own address, path "/checkpoint"'
+TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks for that; never more than 30m in all"
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story(
+            want=(
+                "nobody is asked and nothing is waited for: it wants no checkpoint",
+                DELETED,
+                ALONE,
+            )
+        ),
+        Story(
+            pod=HINTED,
+            has_started=False,
+            want=("nobody is asked and nothing is waited for: it has not started", DELETED, ALONE),
+        ),
+        Story(pod=HINTED, want=(ASKED, TIMES, DELETED, ALONE)),
+        Story(
+            pod=HINTED.owned_by("Job", "train"),
+            want=(
+                ASKED,
+                TIMES,
+                "what its replacement needs to know is written to its controller, or to what that is a part of",
+                DELETED,
+                "Job/train replaces it; the replacement is told of the preemption and of the checkpoint",
+            ),
+        ),
+        Story(
+            pod=HINTED.owned_by("Job", "train").annotated(keys.REQUEUE, "never"),
+            want=(ASKED, TIMES, DELETED, "Job/train replaces it; the replacement is told nothing"),
+        ),
+        Story(
+            pod=a_pod().owned_by("Job", "sweep"),
+            settings=PolicySettings(suspend_jobs=True),
+            want=(
+                "nobody is asked and nothing is waited for: it wants no checkpoint",
+                "what its replacement needs to know is written to its controller, or to what that is a part of",
+                DELETED,
+                "where all pods of its Job must go and none has failed to save, that is suspended instead, for 5m",
+                "Job/sweep replaces it; the replacement is told of the preemption and of the checkpoint",
+            ),
+        ),
+        Story(
+            pod=HINTED.owned_by("DaemonSet", "agent"),
+            want=(ASKED, TIMES, DELETED, "DaemonSet/agent replaces it; the replacement is told nothing"),
+        ),
+        Story(
+            pod=HINTED.in_gang("train"),
+            disruption=Mode.ALL,
+            want=(
+                ASKED,
+                TIMES,
+                'its gang "train" goes as a whole: none is deleted before the last has answered',
+                DELETED,
+                ALONE,
+            ),
+        ),
+        Story(pod=HINTED.in_gang("train"), want=(ASKED, TIMES, DELETED, ALONE)),
+        Story(
+            pod=HINTED.annotated(keys.CHECKPOINT_TIMEOUT, "28m").annotated(keys.MAX_DEFERRAL, "0s"),
+            settings=PolicySettings(end_with="evict", grace_cap_seconds=5),
+            want=(
+                ASKED,
+                "it has 28m, 30m if it answers and is slow, up to 5m more where it asks for that; never more than 30m in all",
+                f"{EVICTED}, with 5s between SIGTERM and SIGKILL",
+                ALONE,
+            ),
+        ),
+        Story(pod=HINTED, settings=PolicySettings(recreate_bare_pods=True), want=(ASKED, TIMES, DELETED, ANEW)),
+        Story(
+            pod=HINTED.annotated(keys.REQUEUE, "never"),
+            settings=PolicySettings(recreate_bare_pods=True),
+            want=(ASKED, TIMES, DELETED, ALONE),
+        ),
+        Story(
+            pod=HINTED.owned_by("Sweep", controls=False),
+            settings=PolicySettings(recreate_bare_pods=True),
+            want=(ASKED, TIMES, DELETED, ALONE),
+        ),
+        Story(
+            pod=HINTED,
+            settings=PolicySettings(extension_percent=0, max_deferral_seconds=0),
+            want=(ASKED, "it has 10m; never more than 30m in all", DELETED, ALONE),
+        ),
+    ],
+)
+def test_each_step_is_told_in_order(story: Story) -> None:
+    facts = Facts(settings=story.settings)
+    outlook = outlook_of(story.pod, facts, has_started=story.has_started, disruption=story.disruption)
+    assert outlook.steps == story.want
+
+
+@pytest.mark.parametrize(
+    ("hint", "carried"),
+    [
+        ("grpc://:9000", "a gRPC call to port 9000 of its own address"),
+        ("signal://USR1?container=main", 'SIGUSR1 to container "main"'),
+        ("file:///dev/shm/ask", 'file "/dev/shm/ask"'),
+        ("annotation:", "annotation reprieve.dev/checkpoint-request"),
+    ],
+)
+def test_it_is_said_how_the_workload_is_asked(hint: str, carried: str) -> None:
+    outlook = outlook_of(a_pod().with_hint(hint))
+    assert outlook.steps[0] == f"it is asked to save a checkpoint: {carried}"

@@ -1,0 +1,465 @@
+"""What the guard answers to whoever wants a pod gone."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.config.namespace import NamespacePolicy
+from reprieve_policy.config.preemption_class import ClassSet
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.config.walltime import Walltime
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import pod_views
+from reprieve_policy.lifecycle import cause, mark
+from reprieve_policy.lifecycle.eviction import Cause, Eviction, Ground, Outcome, Phase, Source
+from reprieve_policy.preemption import guard, selection
+from reprieve_policy.preemption.guard import ALLOWED, Door, Ruling, Seeker, Sought
+from reprieve_policy.preemption.selection import Refusal
+from reprieve_policy.verdict import Change, Kind, Violation
+from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
+
+HINTING = a_pod().with_hint()
+PLAIN = a_pod().in_class(4)
+ALL_CLASSES = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
+PREEMPTED = Seeker(door=Door.PREEMPTION)
+EVICTED = Seeker(door=Door.EVICTION)
+TOLERATED = Refusal(selection.Ground.TOLERATION, "with figures")
+HELD = Seeker(door=Door.EVICTION, is_held=True)
+EXEMPT = Seeker(door=Door.PREEMPTION, is_exempt=True)
+BY_DEFAULT, DELETING = PolicySettings(), PolicySettings(deletes_preempted=True)
+
+
+def in_phase(phase: Phase, *, ago: float = 0, left: float | None = None, **fields: object) -> Eviction:
+    deadline = None if left is None else after(left)
+    state = Eviction(eviction_id="e", phase=phase, requested_at=after(-ago), deadline=deadline)
+    return replace(state, **fields)  # type: ignore[arg-type]  # named by this module only
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    pod: PodBuilder = HINTING
+    seeker: Seeker = PREEMPTED
+    state: Eviction | None = None
+    is_asked: bool = False
+    is_leaving: bool = False
+    has_started: bool = True
+    goes_whole: bool = False
+    ends_in: float | None = None
+    namespace: NamespacePolicy = ALL_CLASSES
+    settings: PolicySettings = BY_DEFAULT
+    operator_is_there: bool = True
+    want: str = "allowed"
+    until: datetime | None = None
+
+
+CASES = {
+    "a pod that can save is told first": Case(want="told", until=after(600)),
+    "within the time that it asks for": Case(
+        pod=HINTING.annotated(keys.CHECKPOINT_TIMEOUT, "90s"), want="told", until=after(90)
+    ),
+    "so it is where it is drained": Case(seeker=EVICTED, want="told", until=after(600)),
+    "one that wants no checkpoint goes at once, as if no guard were there": Case(pod=PLAIN),
+    "drained as well": Case(pod=PLAIN, seeker=EVICTED),
+    "one of a gang that goes as a whole goes with all of it": Case(pod=PLAIN, goes_whole=True, want="joined"),
+    "alone where it is drained": Case(pod=PLAIN, goes_whole=True, seeker=EVICTED),
+    "one that has not started has nothing to save": Case(has_started=False),
+    "but its gang may have": Case(has_started=False, goes_whole=True, want="joined"),
+    "one that is leaving is left alone": Case(is_leaving=True, state=in_phase(Phase.HINTED, left=600)),
+    "where no operator leads nobody would save anything": Case(operator_is_there=False),
+    "nor does a pod wait for one that has gone": Case(
+        operator_is_there=False, state=in_phase(Phase.CHECKPOINTING, left=600)
+    ),
+    "where nothing is enforced nothing is guarded": Case(namespace=NamespacePolicy(enforcement="off")),
+    "where it is only warned of the pod goes": Case(namespace=NamespacePolicy(enforcement="warn"), want="warned"),
+    "nothing is warned of a pod that may go": Case(pod=PLAIN, namespace=NamespacePolicy(enforcement="warn")),
+    # Under way.
+    "one that was marked is waited for": Case(is_asked=True, want="waits"),
+    "also where nobody's checkpoint is wanted": Case(pod=PLAIN, is_asked=True, want="waits"),
+    "for a while": Case(is_asked=True, seeker=replace(PREEMPTED, unheeded_seconds=59.9), want="waits"),
+    "not for ever where the operator takes no notice": Case(
+        is_asked=True, seeker=replace(PREEMPTED, unheeded_seconds=60)
+    ),
+    "one that was told is waited for until its deadline": Case(
+        state=in_phase(Phase.HINTED, ago=5, left=595), want="waits", until=after(595)
+    ),
+    "one that saves too": Case(
+        state=in_phase(Phase.CHECKPOINTING, ago=5, left=10), seeker=EVICTED, want="waits", until=after(10)
+    ),
+    "one that has saved is deleted by the operator, with its ledger, and with its gang": Case(
+        state=in_phase(Phase.SAVED, left=1700, outcome=Outcome.SAVED), want="waits"
+    ),
+    "one that settled as well": Case(state=in_phase(Phase.SETTLED, left=1700), want="waits"),
+    "and one whose deletion a budget holds up": Case(state=in_phase(Phase.TERMINATING), want="waits"),
+    "one that was only just taken up too": Case(state=in_phase(Phase.REQUESTED), want="waits"),
+    "a minute after the ceiling whoever asks may have it": Case(state=in_phase(Phase.TERMINATING, ago=1860)),
+    "not before": Case(state=in_phase(Phase.TERMINATING, ago=1859), want="waits"),
+    "a budget that holds its eviction no longer than the ceiling": Case(
+        state=in_phase(Phase.TERMINATING, ago=1800, must_evict=True)
+    ),
+    "until then it holds": Case(state=in_phase(Phase.TERMINATING, ago=1799, must_evict=True), want="waits"),
+    "one that is asked anew after a budget held it is waited for no longer than another ceiling": Case(
+        state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-1800))
+    ),
+    "until then it has its notice": Case(
+        state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-1799)),
+        want="waits",
+        until=after(540),
+    ),
+    "against an eviction it has it always": Case(
+        state=in_phase(Phase.HINTED, ago=60, left=540, must_evict=True, held_since=after(-(10**6))),
+        seeker=EVICTED,
+        want="waits",
+        until=after(540),
+    ),
+    "what a budget had stood down is a pod like any other": Case(
+        state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), want="told", until=after(600)
+    ),
+    "nobody is told while the budget holds it": Case(
+        state=in_phase(Phase.CANCELLED, ago=1800, must_evict=True), seeker=HELD, want="held"
+    ),
+    "what protected it does so still": Case(
+        pod=HINTING.in_class(10), state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True), want="class"
+    ),
+    "also against this preemptor": Case(
+        state=in_phase(Phase.TERMINATING, ago=10**6, must_evict=True),
+        seeker=replace(PREEMPTED, refusal=TOLERATED),
+        want="priority",
+    ),
+    "another eviction is the budget's to judge": Case(
+        pod=HINTING.in_class(10),
+        state=in_phase(Phase.TERMINATING, ago=1860, must_evict=True),
+        seeker=EVICTED,
+    ),
+    "whatever an extension says": Case(state=in_phase(Phase.DEFERRED, ago=1860, left=100)),
+    "one whose eviction was taken back is told anew": Case(
+        state=in_phase(Phase.CANCELLED, ago=60), want="told", until=after(600)
+    ),
+    "and is waited for once it is marked anew": Case(
+        state=in_phase(Phase.CANCELLED, ago=6000), is_asked=True, want="waits"
+    ),
+    "one that was spared is judged anew": Case(
+        state=in_phase(Phase.SPARED, ago=60), want="told", until=after(600)
+    ),
+    # Protected.
+    "class 10 is never preempted": Case(pod=HINTING.in_class(10), want="class"),
+    "nor class 7 that cannot save": Case(pod=a_pod().in_class(7), want="class"),
+    "drained it goes, after notice": Case(
+        pod=HINTING.in_class(10), seeker=EVICTED, want="told", until=after(600)
+    ),
+    "and at once where it wants none": Case(pod=a_pod().in_class(7), seeker=EVICTED),
+    "one that is almost complete is let finish": Case(ends_in=120, want="walltime", until=after(120)),
+    "one of a gang that goes as a whole is not complete by itself": Case(
+        ends_in=120, goes_whole=True, want="told", until=after(600)
+    ),
+    "but not by a drain": Case(ends_in=120, seeker=EVICTED, want="told", until=after(600)),
+    "one that the operator reprieved as well": Case(
+        state=in_phase(Phase.REPRIEVED, ago=5, left=100, refused_on=Ground.NEAR_COMPLETION),
+        want="walltime",
+        until=after(100),
+    ),
+    "on whatever ground": Case(
+        state=in_phase(Phase.REPRIEVED, left=100, refused_on=Ground.NON_PREEMPTIBLE), want="class", until=after(100)
+    ),
+    "a drain waits for it as well, and changes nothing of it": Case(
+        state=in_phase(Phase.REPRIEVED, left=100), seeker=EVICTED, want="finishes", until=after(100)
+    ),
+    "whoever has marked it": Case(
+        state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EVICTED, want="finishes", until=after(100)
+    ),
+    # A budget.
+    "for what a budget does not allow now nobody is told": Case(seeker=HELD, want="held"),
+    "one that wants no checkpoint is the API server's to refuse": Case(pod=PLAIN, seeker=HELD),
+    "one that was told before is waited for": Case(state=in_phase(Phase.HINTED, left=9), seeker=HELD, want="waits", until=after(9)),
+    "where it is only warned of the API server decides": Case(
+        seeker=HELD, namespace=NamespacePolicy(enforcement="warn"), want="warned"
+    ),
+    # Kubernetes' own.
+    "what a node needs takes whom nobody may preempt, after notice": Case(
+        pod=HINTING.in_class(10), seeker=EXEMPT, want="told", until=after(600)
+    ),
+    "at once where it wants none": Case(pod=a_pod().in_class(7), seeker=EXEMPT),
+    "with all of its gang": Case(pod=PLAIN, goes_whole=True, seeker=EXEMPT, want="joined"),
+    "one that is almost complete as well": Case(ends_in=120, seeker=EXEMPT, want="told", until=after(600)),
+    "and one that was reprieved": Case(
+        state=in_phase(Phase.REPRIEVED, left=100), seeker=EXEMPT, want="told", until=after(600)
+    ),
+    "and then it waits": Case(state=in_phase(Phase.REPRIEVED, left=100), is_asked=True, seeker=EXEMPT, want="waits"),
+    "until a minute after the ceiling": Case(state=in_phase(Phase.CHECKPOINTING, ago=1860, left=9), seeker=EXEMPT),
+    # The preemptor.
+    "one that its preemptor may not have stays": Case(seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"),
+    "until what keeps it from him ends": Case(
+        seeker=replace(PREEMPTED, refusal=TOLERATED._replace(until=after(60))), want="until", until=after(60)
+    ),
+    "whatever it is about": Case(
+        seeker=replace(PREEMPTED, refusal=Refusal(selection.Ground.QUOTA, "of pod secret")), want="quota"
+    ),
+    "also one that wants no checkpoint": Case(
+        pod=PLAIN, seeker=replace(PREEMPTED, refusal=TOLERATED), want="priority"
+    ),
+    "what was begun is finished, whoever comes for it": Case(
+        state=in_phase(Phase.HINTED, left=9),
+        seeker=replace(PREEMPTED, refusal=TOLERATED),
+        want="waits",
+        until=after(9),
+    ),
+    "nobody gets a second set of victims while the first is unfinished": Case(
+        seeker=replace(PREEMPTED, is_busy=True), want="busy"
+    ),
+    # Where preempted pods should be deleted.
+    "a scheduler that deletes a pod has it at once": Case(settings=DELETING),
+    "so have Kubernetes' own": Case(pod=HINTING.in_class(10), seeker=EXEMPT, settings=DELETING),
+    "not whoever evicts it": Case(seeker=EVICTED, settings=DELETING, want="told", until=after(600)),
+    "nor a pod that nobody may preempt": Case(pod=HINTING.in_class(10), settings=DELETING, want="class"),
+    "nor one that is almost complete": Case(ends_in=120, settings=DELETING, want="walltime", until=after(120)),
+    "nor one that its preemptor may not have": Case(
+        seeker=replace(PREEMPTED, refusal=TOLERATED), settings=DELETING, want="priority"
+    ),
+    "nor one that somebody has marked": Case(is_asked=True, settings=DELETING, want="waits"),
+    "nor one that was told before": Case(
+        state=in_phase(Phase.HINTED, left=9), settings=DELETING, want="waits", until=after(9)
+    ),
+    "nor a part of a gang that goes as a whole": Case(goes_whole=True, settings=DELETING, want="joined"),
+}  # fmt: skip
+
+WORDS = {
+    "told": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it is asked to save a checkpoint first",
+    "joined": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: all of its gang is asked to go first",
+    "waits": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: it ",
+    "class": "metadata.labels[reprieve.dev/preemption-class]: Forbidden: nobody may preempt this pod",
+    "finishes": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:01:40Z",
+    "walltime": "spec.activeDeadlineSeconds: Forbidden: it is almost complete, and is let finish, until 12:0",
+    "priority": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority",
+    "until": "spec.priorityClassName: Forbidden: its PriorityClass tolerates the preemptor's priority, until 2026-11-21T12:01:00Z",
+    "quota": "metadata: Forbidden: it uses another quota",
+    "held": "metadata.labels[reprieve.dev/soft-eviction]: Forbidden: its PodDisruptionBudget allows no eviction now",
+    "busy": "metadata.annotations[reprieve.dev/eviction]: Forbidden: the preemptor's victims on another node are not gone",
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_ruling(case: Case) -> None:
+    ruling = guard.decide(sought(case), case.seeker, facts(case), NOW)
+    assert ruling.is_allowed == (case.want in ("allowed", "warned"))
+    assert bool(ruling.warning) == (case.want == "warned")
+    assert ruling.marks == (case.want in ("told", "joined"))
+    assert ruling.is_put_off == (case.want in ("told", "joined", "waits", "finishes"))
+    assert ruling.until == case.until
+    if ruling.violation is not None:
+        assert str(ruling.violation).startswith(WORDS[case.want])
+
+
+def sought(case: Case) -> Sought:
+    (view,) = pod_views(case.pod.build())
+    walltime = None if case.ends_in is None else Walltime(after(case.ends_in - 3600), 3600)
+    return Sought(
+        view=view,
+        state=case.state,
+        is_asked=case.is_asked,
+        is_leaving=case.is_leaving,
+        has_started=case.has_started,
+        goes_whole=case.goes_whole,
+        walltime=walltime,
+    )
+
+
+def facts(case: Case) -> Facts:
+    return Facts(settings=case.settings, namespace=case.namespace, operator_is_there=case.operator_is_there)
+
+
+REFUSAL = Violation("spec", Kind.FORBIDDEN, None, "no")
+
+
+def put_off(left: float | None) -> Ruling:
+    return Ruling(violation=REFUSAL, until=None if left is None else after(left), is_put_off=True)
+
+
+def refused(left: float | None) -> Ruling:
+    return replace(put_off(left), is_put_off=False)
+
+
+RETRIES: dict[str, tuple[Ruling, int, int]] = {
+    "what is left is waited for": (put_off(12), 1, 12),
+    "a part of a second is one": (put_off(11.2), 1, 12),
+    "for half a minute at most": (put_off(600), 1, 30),
+    "for four seconds at least": (put_off(0.1), 1, 4),
+    "also where the time is over": (put_off(-5), 1, 4),
+    "and where nobody knows": (put_off(None), 1, 4),
+    "several of a node have each their own client": (put_off(600), 3, 12),
+    "however many": (put_off(1), 40, 30),
+    "where a preemption is refused its preemptor may look elsewhere soon": (refused(600), 1, 5),
+    "sooner where that ends": (refused(3.5), 1, 4),
+    "but no sooner than others": (refused(1), 1, 4),
+    "for good too": (refused(None), 1, 5),
+    "and with others": (refused(None), 4, 16),
+    "nobody refused": (put_off(2), 0, 4),
+}
+
+
+@pytest.mark.parametrize(("ruling", "fellows", "want"), RETRIES.values(), ids=RETRIES)
+def test_a_scheduler_that_does_not_stand_still_is_told_when_to_come_back(
+    ruling: Ruling, fellows: int, want: int
+) -> None:
+    found = guard.retry_after(ruling, Door.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW)
+    assert found == want
+
+
+def test_where_the_answer_had_better_be_short_it_is_told_the_least_whatever_it_is() -> None:
+    for ruling in (put_off(600), refused(600), refused(None)):
+        for fellows, want in ((1, 4), (3, 12), (40, 30)):
+            found = guard.retry_after(
+                ruling, Door.PREEMPTION, is_asynchronous=True, is_short=True, fellows=fellows, now=NOW
+            )
+            assert found == want
+
+
+def test_one_that_would_stand_still_is_not_and_no_drain_is() -> None:
+    for door, is_asynchronous in ((Door.PREEMPTION, False), (Door.EVICTION, False), (Door.EVICTION, True)):
+        ruling = put_off(12)
+        assert guard.retry_after(ruling, door, is_asynchronous=is_asynchronous, fellows=1, now=NOW) is None
+
+
+GONE = {
+    "one that others follow": (put_off(9), Door.PREEMPTION, True, True, True),
+    "the last is waited for": (put_off(9), Door.PREEMPTION, True, False, False),
+    "a synchronous scheduler is through with all of them at once": (put_off(9), Door.PREEMPTION, False, True, False),
+    "one that stays is there": (refused(9), Door.PREEMPTION, True, True, False),
+    "a drain waits for each": (put_off(9), Door.EVICTION, True, True, False),
+}
+
+
+@pytest.mark.parametrize(("ruling", "door", "is_asynchronous", "is_followed", "want"), GONE.values(), ids=GONE)
+def test_who_passes_for_gone(
+    ruling: Ruling, door: Door, *, is_asynchronous: bool, is_followed: bool, want: bool
+) -> None:
+    found = guard.passes_for_gone(ruling, door, is_asynchronous=is_asynchronous, is_followed=is_followed)
+    assert found is want
+
+
+AT_ONCE = 16
+"""Victims that kube-scheduler deletes at a time, however many a preemptor has (`parallelism`)."""
+ANSWERS = [put_off(None), put_off(0), put_off(3), put_off(600), refused(None), refused(1), refused(600)]
+
+
+def calls_a_second(ruling: Ruling, *seen: int) -> float:
+    """Return how often one preemptor's victims are asked for, of which each replica sees so many.
+
+    A client asks eleven times. The first that is through ends the others' pauses, and all are asked for anew at once.
+    """
+    pauses = [
+        guard.retry_after(ruling, Door.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW) or 0
+        for fellows in seen
+    ]
+    lasts = 10 * min(pauses)
+    return sum(count * (1 + lasts // pause) for count, pause in zip(seen, pauses, strict=True)) / lasts
+
+
+@pytest.mark.parametrize("ruling", ANSWERS)
+def test_the_victims_of_a_preemptor_bring_no_more_than_a_call_a_second(ruling: Ruling) -> None:
+    """For every answer that there is."""
+    for fellows in range(1, AT_ONCE + 1):
+        assert calls_a_second(ruling, fellows) <= 0.6
+    for fellows in range(AT_ONCE, 28):
+        assert calls_a_second(ruling, fellows) <= 1
+
+
+@pytest.mark.parametrize("ruling", ANSWERS)
+def test_nor_do_they_where_two_replicas_see_half_of_them_each(ruling: Ruling) -> None:
+    for fellows in range(2, AT_ONCE + 1):
+        assert calls_a_second(ruling, fellows // 2, fellows - fellows // 2) <= 0.6
+
+
+@pytest.mark.parametrize("ruling", ANSWERS)
+def test_nor_where_one_of_the_two_sees_more(ruling: Ruling) -> None:
+    for fellows in range(2, AT_ONCE):
+        for others in range(1, fellows):
+            assert calls_a_second(ruling, others, fellows - others) <= 1
+
+
+def test_what_is_allowed_says_nothing() -> None:
+    assert ALLOWED.is_allowed
+    assert (ALLOWED.marks, ALLOWED.warning) == (False, "")
+
+
+def test_a_preemption_is_marked_as_one_and_names_nobody() -> None:
+    labels, annotations = marked(guard.changes_for(Door.PREEMPTION, "uid-of-high", NOW))
+    assert labels == {keys.SOFT_EVICTION: "marked"}
+    assert annotations[keys.PREEMPTOR] == "uid-of-high"
+    assert mark.is_own(annotations)
+    found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
+    assert found == mark.Mark(initiator="kube-scheduler", reason="preempted by pod uid-of-high", requested_at=NOW)
+
+
+def test_a_preemption_for_a_sensitive_workload_is_counted_as_one() -> None:
+    _, annotations = marked(guard.changes_for(Door.PREEMPTION, "", NOW, is_for_sensitive=True))
+    found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
+    assert isinstance(found, mark.Mark)
+    state = Eviction(
+        eviction_id="e", phase=Phase.REQUESTED, requested_at=NOW, source=Source.KOORDINATOR, reason=found.reason
+    )
+    assert cause.decide_cause(state, is_for_sensitive=False) is Cause.SENSITIVE
+
+
+def test_whoever_goes_for_nobody_knows_whom_goes_for_no_earlier_preemptor_either() -> None:
+    _, annotations = marked(guard.changes_for(Door.PREEMPTION, "", NOW))
+    assert annotations[keys.PREEMPTOR] == ""
+
+
+def test_the_mark_for_kubernetes_own_is_honoured_whatever_the_pod_is() -> None:
+    labels, annotations = marked(guard.changes_for(Door.PREEMPTION, "uid-of-high", NOW, is_exempt=True))
+    assert labels == {keys.SOFT_EVICTION: "requested"}
+    assert annotations[keys.PREEMPTOR] == "uid-of-high"
+    found = mark.read(labels, annotations)
+    assert isinstance(found, mark.Mark)
+    assert found.reason == "preempted by pod uid-of-high"
+
+
+def test_the_mark_of_an_eviction_asks_for_no_more_than_one() -> None:
+    assert marked(guard.changes_for(Door.EVICTION, "", NOW)) == ({keys.SOFT_EVICTION: "evict"}, {})
+
+
+def marked(changes: Iterable[Change]) -> tuple[dict[str, str], dict[str, str]]:
+    said: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
+    for change in changes:
+        said[change.field][change.key] = change.value
+    return said["labels"], said["annotations"]
+
+
+def a_victim(
+    *, state: Eviction | None = None, is_asked: bool = False, leaves: bool = False, of: str = "high"
+) -> Sought:
+    pod = a_pod().annotated(keys.PREEMPTOR, f"uid-of-{of}") if of else a_pod().marked_by("kube-scheduler", FOR_HIGH)
+    (view,) = pod_views(pod.build())
+    return Sought(view=view, state=state, is_asked=is_asked, is_leaving=leaves)
+
+
+def going(phase: Phase = Phase.HINTED, source: Source = Source.KOORDINATOR) -> Eviction:
+    return in_phase(phase, left=60, reason=FOR_HIGH, source=source)
+
+
+FOR_HIGH = "preempted by pod uid-of-high"
+BUSY = {
+    "nobody": ([], False),
+    "a victim that saves elsewhere": ([(a_victim(state=going()), "there")], True),
+    "one on the same node is of the same set": ([(a_victim(state=going()), "here")], False),
+    "one that goes because its gang does": ([(a_victim(state=going(source=Source.GANG)), "there")], False),
+    "one that a person asked for since": ([(a_victim(state=going(source=Source.LABEL)), "there")], False),
+    "one that was only marked": ([(a_victim(is_asked=True), "there")], True),
+    "one that was marked anew": ([(a_victim(state=going(Phase.CANCELLED), is_asked=True), "there")], True),
+    "a mark that was taken back": ([(a_victim(), "there")], False),
+    "what only its mark and its state say, which its owner may write": (
+        [(a_victim(state=going(), of=""), "there"), (a_victim(is_asked=True, of=""), "there")],
+        False,
+    ),
+    "one that is let finish": ([(a_victim(state=going(Phase.REPRIEVED)), "there")], False),
+    "one that is over": ([(a_victim(state=going(Phase.CANCELLED)), "there")], False),
+    "one that is being deleted": ([(a_victim(state=going(Phase.TERMINATING), leaves=True), "there")], False),
+    "another preemptor's": ([(a_victim(state=going(), of="higher"), "there")], False),
+}
+
+
+@pytest.mark.parametrize(("victims", "want"), BUSY.values(), ids=BUSY)
+def test_whether_a_first_set_is_unfinished(victims: list[tuple[Sought, str]], *, want: bool) -> None:
+    assert guard.is_busy("uid-of-high", "here", victims) is want

@@ -1,0 +1,138 @@
+"""A lent node that is wanted back: whose it is, and which of the pods on it begin to go."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.config.namespace import NamespacePolicy
+from reprieve_policy.config.walltime import Walltime
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import pod_views
+from reprieve_policy.lifecycle import cause, mark
+from reprieve_policy.lifecycle.eviction import Cause, Source
+from reprieve_policy.preemption import reclaim
+from reprieve_policy.preemption.reclaim import Fate, Lodger, Lot
+from reprieve_policy.verdict import Kind, Violation
+from reprieve_testing.builders import NOW, PodBuilder, a_pod, after, an_eviction
+
+KEY = keys.HOME_NAMESPACE
+PATH = f"metadata.labels[{KEY}]"
+HOME = "home"
+
+
+def lodger(pod: PodBuilder, walltime: Walltime | None = None, *, is_going: bool = False) -> Lodger:
+    resource = pod.build()
+    (view,) = pod_views(resource)
+    return Lodger(metadata=resource.metadata, view=view, walltime=walltime, is_going=is_going)
+
+
+def of(namespace: str) -> PodBuilder:
+    pod = a_pod()
+    metadata = replace(pod.resource.metadata, namespace=namespace)
+    return replace(pod, resource=replace(pod.resource, metadata=metadata))
+
+
+ORDINARY = lodger(a_pod())
+UNSAYING = NamespacePolicy()
+PROTECTED = a_pod().named("p").in_class(6).labelled(keys.PREEMPTIBLE, "false")
+ENDS_SOON = Walltime(after(-3500), 3600)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    pod: Lodger = ORDINARY
+    others: Sequence[Lodger] = ()
+    namespace: NamespacePolicy = UNSAYING
+    want: Lot
+
+
+CASES = {
+    "a pod of another namespace goes": Case(want=Lot(Fate.GOES)),
+    "one of the node's home stays": Case(pod=lodger(of(HOME)), want=Lot(Fate.STAYS, "it is at home")),
+    "one that is going already goes": Case(pod=lodger(a_pod(), is_going=True), want=Lot(Fate.GOING)),
+    "one of the node's home that is going is none of ours": Case(
+        pod=lodger(of(HOME), is_going=True), want=Lot(Fate.STAYS, "it is at home")
+    ),
+    "what the cluster itself runs stays": Case(
+        pod=lodger(of("kube-system")), want=Lot(Fate.STAYS, "kube-system is exempt")
+    ),
+    "a DaemonSet's pod stays, because another would come in its place": Case(
+        pod=lodger(a_pod().owned_by("DaemonSet", "logs")),
+        want=Lot(Fate.STAYS, "DaemonSet logs would make it anew right here"),
+    ),
+    "a Job's does not": Case(pod=lodger(a_pod().owned_by("Job")), want=Lot(Fate.GOES)),
+    "a kubelet's own pod stays": Case(
+        pod=lodger(a_pod().annotated("kubernetes.io/config.mirror", "x")),
+        want=Lot(Fate.STAYS, "it is the node's own"),
+    ),
+    "what is not preemptible stays": Case(pod=lodger(PROTECTED), want=Lot(Fate.STAYS, "non-preemptible")),
+    "so does all that is sensitive": Case(
+        namespace=NamespacePolicy(workload_type="sensitive"), want=Lot(Fate.STAYS, "non-preemptible")
+    ),
+    "what is nearly complete is asked once its time is over": Case(
+        pod=lodger(a_pod(), ENDS_SOON), want=Lot(Fate.GOES, "near-completion", after(100))
+    ),
+    "a pod goes with the others of its gang": Case(others=[lodger(a_pod().named("q"))], want=Lot(Fate.GOES)),
+    "and stays where one of them may not be preempted": Case(
+        others=[lodger(a_pod().named("q"), ENDS_SOON), lodger(PROTECTED)],
+        want=Lot(Fate.STAYS, "p of its gang is non-preemptible"),
+    ),
+    "but does not wait for one that is nearly complete": Case(
+        others=[lodger(a_pod().named("q"), ENDS_SOON)], want=Lot(Fate.GOES)
+    ),
+    "only where all of them are": Case(
+        pod=lodger(a_pod(), Walltime(NOW, 50)),
+        others=[lodger(a_pod().named("q"), ENDS_SOON)],
+        want=Lot(Fate.GOES, "q of its gang is near-completion", after(100)),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_becomes_of_a_pod(case: Case) -> None:
+    facts = Facts(namespace=case.namespace)
+    assert reclaim.draw_lot(case.pod, case.others, HOME, facts, NOW) == case.want
+
+
+UNSAID = Violation(PATH, Kind.REQUIRED, None, "without it the node is home to all, and nothing on it is borrowed")
+HOMES = {
+    "by its label": ({KEY: "a"}, [], "a"),
+    "by its taint": ({}, [(KEY, "a")], "a"),
+    "by both": ({KEY: "a"}, [(KEY, "a"), (KEY, "a")], "a"),
+    "another taint says nothing": ({KEY: "a"}, [("dedicated", "b")], "a"),
+    "an empty taint says nothing": ({KEY: "a"}, [(KEY, "")], "a"),
+    "nobody's without either": ({}, [], UNSAID),
+    "nobody's where they are empty": ({KEY: ""}, [(KEY, "")], UNSAID),
+    "nobody can tell where they differ": (
+        {KEY: "a"},
+        [(KEY, "b"), (KEY, "a")],
+        Violation(PATH, Kind.INVALID, "a", 'the node\'s taint of that name says "b"'),
+    ),
+    "nor where two taints do": (
+        {},
+        [(KEY, "b"), (KEY, "c")],
+        Violation(PATH, Kind.INVALID, "", 'the node\'s taint of that name says "b" and "c"'),
+    ),
+}
+
+
+@pytest.mark.parametrize(("labels", "taints", "want"), HOMES.values(), ids=HOMES)
+def test_whose_node_it_is(labels: dict[str, str], taints: list[tuple[str, str]], want: str | Violation) -> None:
+    assert reclaim.home_of(labels, taints) == want
+
+
+def test_the_mark_is_a_preemption_that_is_counted_as_a_reclamation() -> None:
+    found = mark.read({}, {keys.KOORDINATOR_SOFT_EVICTION: reclaim.build_mark(NOW)})
+    assert isinstance(found, mark.Mark)
+    assert mark.is_own({keys.KOORDINATOR_SOFT_EVICTION: reclaim.build_mark(NOW)})
+    assert (found.initiator, found.requested_at) == ("reprieve-reclaim", NOW)
+    state = replace(an_eviction().build(), source=Source.KOORDINATOR, reason=found.reason, initiator=found.initiator)
+    assert state.source.is_preemption
+    assert cause.decide_cause(state, is_for_sensitive=False) is Cause.RECLAIM
+
+
+def test_the_mark_names_no_namespace() -> None:
+    assert set(json.loads(reclaim.build_mark(NOW))) == {"timestamp", "initiator", "reason"}

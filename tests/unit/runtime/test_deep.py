@@ -1,0 +1,33 @@
+"""JSON of any depth, and what is read of it."""
+
+import json
+
+import pytest
+
+from reprieve_policy.kube.objects import Resource
+from reprieve_runtime import deep
+
+CASES = {
+    "what is not deep stays as it is": ('{"a":[1,{"b":"]}"}]}', '{"a":[1,{"b":"]}"}]}'),
+    "what is too deep is null": (f'{{"a":{"[" * 100}1{"]" * 100},"b":2}}', f'{{"a":{"[" * 99}null{"]" * 99},"b":2}}'),
+    "and what comes beside it stays": ("[" * 100 + "[],1,{}" + "]" * 100, "[" * 100 + "null,1,null" + "]" * 100),
+    "brackets in texts are text": (r'["\"[[[[\\",1]', r'["\"[[[[\\",1]'),
+    "nothing is nothing": ("", ""),
+}
+
+
+@pytest.mark.parametrize(("text", "pruned"), CASES.values(), ids=CASES)
+def test_deep_levels_become_null(text: str, pruned: str) -> None:
+    assert deep.prune(text.encode()).decode() == pruned
+
+
+@pytest.mark.parametrize("depth", [900, 10_000, 100_000])
+def test_an_object_is_read_however_deep_a_field_is_that_nobody_reads(depth: int) -> None:
+    text = f'{{"metadata":{{"name":"a","managedFields":{"[" * depth}{"]" * depth}}},"kind":"Pod"}}'
+    found = deep.decode(text.encode(), Resource)
+    assert (found.metadata.name, found.kind) == ("a", "Pod")
+
+
+def test_ten_thousand_shallow_fields_are_left_alone() -> None:
+    text = json.dumps([{"a": [{}]}] * 10_000)
+    assert deep.prune(text.encode()).decode() == text

@@ -1,0 +1,429 @@
+"""What the tests of chaos check, and that each check can fail: a history that keeps every promise, and its breaches."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_policy.kube import timestamp
+from reprieve_policy.lifecycle import eviction
+from reprieve_policy.lifecycle.eviction import Eviction, Outcome, Phase
+from reprieve_policy.lifecycle.transitions import Observation
+from reprieve_testing.builders import after
+from reprieve_testing.chaos import actors, edges, invariants, records
+from reprieve_testing.chaos.edges import Act, Edge
+from reprieve_testing.chaos.invariants import History, Outage, Victim
+from reprieve_testing.chaos.proxy import Call
+from reprieve_testing.chaos.records import Hint, Said, Write
+
+HINTED = Eviction(
+    eviction_id="u-1", phase=Phase.HINTED, requested_at=after(0), attempt=1, hinted_at=after(1), deadline=after(60)
+)
+TERMINATING = replace(HINTED, phase=Phase.TERMINATING, outcome=Outcome.SAVED, deadline=None, grace_seconds=30)
+CANCELLED = replace(HINTED, phase=Phase.CANCELLED, outcome=Outcome.CANCELLED)
+
+
+def write(seconds: float, verb: str, state: Eviction | None = None, **changes: Any) -> Write:
+    plain = Write(
+        at=after(seconds),
+        done=after(seconds + 0.1),
+        verb=verb,
+        subresource="",
+        pod="team/victim",
+        status=200,
+        uid="u",
+        version="" if verb == "delete" else "7",
+        state=state,
+    )
+    return replace(plain, **changes)
+
+
+TOLD = write(1, "patch", HINTED)
+MARKED = write(20, "patch", TERMINATING, subresource="status")
+DELETED = write(20.2, "delete")
+HINT = Hint(uid="u", eviction_id="u-1", attempt=1, at=after(2), deadline=after(60))
+SAVED = Said(uid="u", at=after(19), state="saved")
+VICTIM = Victim(uid="u", pod="team/victim", marked_at=after(0), longest=timedelta(seconds=70))
+GOOD = History(victims=[VICTIM], writes=[TOLD, MARKED, DELETED], hints=[HINT], said=[SAVED])
+
+
+@dataclass(frozen=True)
+class Case:
+    history: History
+    want: list[str] = field(default_factory=list)
+
+
+def good(**changes: Any) -> History:
+    return replace(GOOD, **changes)
+
+
+def victim(**changes: Any) -> list[Victim]:
+    return [replace(VICTIM, **changes)]
+
+
+CASES = {
+    "an acknowledged victim is deleted at once": Case(GOOD),
+    "one that never answers is deleted when its deadline has come": Case(
+        good(said=[], writes=[TOLD, write(60.5, "delete")])
+    ),
+    "one that never answers is not deleted before": Case(
+        good(said=[], writes=[TOLD, write(59, "delete")]),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {59}, unacknowledged, before its deadline {60}"
+        ],
+    ),
+    "one that never answers has the time that it asked for, whatever was written down": Case(
+        good(victims=victim(least=timedelta(seconds=61)), said=[], writes=[TOLD, write(60.5, "delete")]),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {60.5}, unacknowledged, less than 61 s after its mark"
+        ],
+    ),
+    "what it says after the DELETE comes too late": Case(
+        good(said=[replace(SAVED, at=after(21))]),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {20.2}, unacknowledged, before its deadline {60}"
+        ],
+    ),
+    "progress is no acknowledgement": Case(
+        good(said=[replace(SAVED, state="saving")]),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {20.2}, unacknowledged, before its deadline {60}"
+        ],
+    ),
+    "a deadline that was only told counts as well": Case(
+        good(said=[], hints=[replace(HINT, deadline=after(65))], writes=[TOLD, write(62, "delete")]),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {62}, unacknowledged, before its deadline {65}"
+        ],
+    ),
+    "an extension counts from when it was written": Case(
+        good(
+            said=[],
+            victims=victim(longest=timedelta(seconds=100)),
+            writes=[
+                TOLD,
+                write(60, "patch", replace(HINTED, phase=Phase.CHECKPOINTING, deadline=after(90))),
+                write(80, "delete"),
+            ],
+        ),
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {80}, unacknowledged, before its deadline {90}"
+        ],
+    ),
+    "one whose time is over may wait for its gang, and goes with it": Case(
+        good(
+            said=[],
+            writes=[
+                TOLD,
+                write(
+                    60, "patch", replace(HINTED, phase=Phase.SETTLED, outcome=Outcome.UNRESPONSIVE, deadline=after(600))
+                ),
+                write(65, "delete"),
+            ],
+        )
+    ),
+    "one that is to have notice gets it": Case(
+        good(writes=[write(1, "delete")], hints=[], said=[]),
+        ["no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {1} without notice"],
+    ),
+    "one that wants none needs none": Case(
+        good(victims=victim(has_notice=False), writes=[write(1, "delete")], hints=[], said=[])
+    ),
+    "a DELETE that was refused is none": Case(good(writes=[TOLD, write(5, "delete", status=409), MARKED, DELETED])),
+    "a second DELETE is one too many, also through the Eviction API": Case(
+        good(writes=[TOLD, MARKED, DELETED, write(20.5, "create", subresource="eviction", status=201)]),
+        ["one_delete_each: team/victim: deleted 2 times"],
+    ),
+    "a victim that nobody deletes is lost": Case(
+        good(writes=[TOLD, MARKED]),
+        ["one_delete_each: team/victim: never deleted", "every_victim_ends_in_time: team/victim: has not ended"],
+    ),
+    "a DELETE that the API server was killed over may have been the one": Case(
+        good(writes=[TOLD, MARKED, write(20.2, "delete", status=0, uid="")])
+    ),
+    "and it may have been in vain": Case(good(writes=[TOLD, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])),
+    "one that others delete need not be deleted": Case(
+        good(victims=victim(must_be_deleted=False, ended_at=after(5)), writes=[TOLD])
+    ),
+    "a DELETE of a namesake is not the victim's": Case(
+        good(writes=[TOLD, MARKED, DELETED, write(30, "delete", uid="another")])
+    ),
+    "two attempts are two hints": Case(good(hints=[HINT, replace(HINT, attempt=2)])),
+    "one attempt is one hint": Case(
+        good(hints=[HINT, HINT]), ["no_hint_twice_for_one_attempt: u-1: attempt 1 was hinted 2 times"]
+    ),
+    "one that takes longer than it may is late": Case(
+        good(victims=victim(longest=timedelta(seconds=20))),
+        ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 20.0 s are right"],
+    ),
+    "the time without an operator is not held against it": Case(
+        good(victims=victim(longest=timedelta(seconds=16)), outages=[Outage(after(5), after(10))])
+    ),
+    "only the part of an outage that it lived through counts": Case(
+        good(
+            victims=victim(longest=timedelta(seconds=16)),
+            outages=[Outage(after(-50), after(1)), Outage(after(19), after(99))],
+        ),
+        ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 18.3 s are right"],
+    ),
+    "a cancelled victim has ended": Case(
+        good(victims=victim(must_be_deleted=False), writes=[TOLD, write(3, "patch", CANCELLED)])
+    ),
+    "one that lost its mark before anything was written to it is left alone": Case(
+        good(
+            victims=victim(must_be_deleted=False, may_be_touched=False, ended_at=after(1)),
+            writes=[write(1, "patch", HINTED, status=409)],
+            hints=[],
+            said=[],
+        )
+    ),
+    "and is neither written to nor told": Case(
+        good(victims=victim(may_be_touched=False), writes=[TOLD, DELETED]),
+        [
+            "nobody_is_touched_who_is_no_victim: team/victim: patch at {1}, and nobody asked for it",
+            "nobody_is_touched_who_is_no_victim: team/victim: delete at {20.2}, and nobody asked for it",
+            "nobody_is_touched_who_is_no_victim: team/victim: told at {2}, and nobody asked for it",
+        ],
+    ),
+    "a patch without a uid could hit a namesake": Case(
+        good(writes=[replace(TOLD, uid=""), TOLD, MARKED, DELETED]),
+        ["every_write_names_its_pod: team/victim: patch at {1} without a uid"],
+    ),
+    "one that was refused before it was read names nothing": Case(
+        good(writes=[replace(TOLD, status=403, uid="", version=""), TOLD, MARKED, DELETED])
+    ),
+    "a patch without a resourceVersion could undo what it has not seen": Case(
+        good(writes=[TOLD, replace(MARKED, version=""), DELETED]),
+        ["every_write_names_its_pod: team/victim: patch status at {20} without a resourceVersion"],
+    ),
+    "no phase is left backwards": Case(
+        good(writes=[TOLD, MARKED, write(20.1, "patch", HINTED), DELETED]),
+        ["every_phase_follows_from_the_one_before: u: hinted was written after terminating"],
+    ),
+    "another eviction begins anew": Case(
+        good(
+            writes=[
+                TOLD,
+                write(3, "patch", CANCELLED),
+                write(4, "patch", replace(HINTED, eviction_id="u-4")),
+                MARKED,
+                DELETED,
+            ]
+        )
+    ),
+}
+
+
+def dated(sentence: str) -> str:
+    """Put moments in the place of `{seconds after}`."""
+    head, *parts = sentence.split("{")
+    return head + "".join(
+        f"{after(float(seconds))}{rest}" for seconds, _, rest in (part.partition("}") for part in parts)
+    )
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_promise_that_is_broken_is_seen(case: Case):
+    assert invariants.breaches(case.history) == [dated(sentence) for sentence in case.want]
+
+
+def test_every_promise_has_a_case_that_breaks_it():
+    broken = {sentence.partition(":")[0] for case in CASES.values() for sentence in case.want}
+    assert broken == {promise.__name__ for promise in invariants.ALL}
+
+
+def test_a_hold_of_ours_that_is_left_is_seen():
+    pods = [
+        {"metadata": {"namespace": "team", "name": name, **metadata}}
+        for name, metadata in {
+            "held": {"finalizers": ["example.com/held", keys.CLEANUP_FINALIZER]},
+            "others": {"finalizers": ["example.com/held"]},
+            "free": {},
+        }.items()
+    ]
+    assert list(invariants.no_finalizer_left(pods)) == ["team/held: still held by reprieve.dev/cleanup"]
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    body = {
+        "metadata": {"uid": "u", "resourceVersion": "7", "annotations": {keys.EVICTION: eviction.render(HINTED)}},
+    }
+    return {
+        "auditID": "a-1",
+        "stage": "ResponseComplete",
+        "verb": "patch",
+        "user": {"username": "system:serviceaccount:reprieve-system:reprieve-operator"},
+        "objectRef": {"resource": "pods", "namespace": "team", "name": "victim"},
+        "responseStatus": {"code": 200},
+        "requestReceivedTimestamp": timestamp.render_micro(after(1)),
+        "stageTimestamp": timestamp.render_micro(after(1.1)),
+        "requestObject": body,
+        **changes,
+    }
+
+
+EVICTED = {"deleteOptions": {"gracePeriodSeconds": 30, "preconditions": {"uid": "u"}}}
+ENTRIES: dict[str, tuple[dict[str, Any], Callable[[Write], bool]]] = {
+    "a patch carries state and preconditions": ({}, lambda write: write == TOLD),
+    "a DELETE names the pod in its options": (
+        {"verb": "delete", "requestObject": {"preconditions": {"uid": "u"}}},
+        lambda write: write.is_deletion and write.uid == "u",
+    ),
+    "an eviction is a deletion": (
+        {"verb": "create", "requestObject": EVICTED, "objectRef": entry()["objectRef"] | {"subresource": "eviction"}},
+        lambda write: write.is_deletion and write.uid == "u",
+    ),
+    "a patch without metadata names nothing": (
+        {"requestObject": {"status": {}}},
+        lambda write: (write.uid, write.version, write.state) == ("", "", None),
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "holds"), ENTRIES.values(), ids=ENTRIES)
+def test_an_entry_of_the_audit_log_is_read(changes: dict[str, Any], holds: Callable[[Write], bool]):
+    assert holds(records.write_of(entry(**changes)))
+
+
+def test_of_the_audit_log_only_the_operators_writes_to_pods_count_also_those_rotated_away(tmp_path: Path):
+    received = {"stage": "RequestReceived", "requestObject": None, "responseStatus": {}}
+    lines = [
+        entry(**received),
+        entry(),
+        entry(auditID="a-2", user={"username": "admin"}),
+        entry(auditID="a-3", objectRef={"resource": "jobs", "namespace": "team", "name": "j"}),
+        entry(auditID="a-4", objectRef={"resource": "pods", "namespace": "team-2", "name": "victim"}),
+        entry(auditID="a-5", verb="delete", requestReceivedTimestamp=timestamp.render_micro(after(2)), **received),
+    ]
+    (tmp_path / "audit-2026-11-21T12-00-00.000.log").write_text(json.dumps(entry(auditID="a-0", verb="update")) + "\n")
+    cut = '{"user": ":reprieve-operator", "namespace": "team'
+    (tmp_path / "audit.log").write_text("\n".join([*map(json.dumps, lines), cut]))
+    found = [(write.verb, write.status) for write in records.read_writes(tmp_path / "audit.log", "team")]
+    assert found == [("update", 200), ("patch", 200), ("delete", 0)]
+
+
+def test_every_edge_of_the_table_is_brought_about_or_excused():
+    written, excused = {*edges.written_edges(), edges.AT_THE_CEILING}, set(edges.NO_WRITE)
+    passed = {edge for first in written for edge in edges.walked(first)[1:]}
+    assert written | excused | passed == set(edges.all_edges()) | excused
+    assert [edge for edge in written if edge.phase not in edges.WAYS or edge.observation not in edges.EVENTS] == []
+
+
+def test_only_edges_of_the_table_are_excused():
+    assert set(edges.NO_WRITE) - set(edges.all_edges()) == set()
+    assert {*edges.lost_edges(), *edges.unseen_edges()} - set(edges.NO_WRITE) == set()
+
+
+def test_all_edges_are_killed_at():
+    assert edges.left_edges() == []
+
+
+@pytest.mark.parametrize("edge", edges.unseen_edges(), ids=str)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_one_that_nobody_asks_for_any_more_loses_its_operator_at_its_first_state(edge: Edge, when: actors.When):
+    actor = actors.unseen_at(edge, when, "v")
+    [kill] = actor.kills
+    act = Act.UNMARK if edge.observation is Observation.MARK_REMOVED else Act.VANISH
+    assert (actor.acts_unseen, actor.event.act, str(kill)) == (True, act, f"{when} {edge}")
+    annotations = {keys.EVICTION: eviction.render(HINTED)}
+    first = Call("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}})
+    assert kill.point.performs(actor, first)
+    actor.marked_at = after(0)
+    expected = actor.as_victim("team/v")
+    assert (expected.must_be_deleted, expected.may_be_touched) == (False, False)
+
+
+def test_one_that_disappears_from_its_gang_says_nothing_before_the_others_are_reached():
+    actor = actors.lost_at(Edge(Phase.SAVED, Observation.OBJECT_GONE), "v")
+    assert actor.partner is not None
+    assert actor.answer is None
+    actor.partner.enter(HINTED)
+    assert actor.answer == edges.SAVED
+
+
+@pytest.mark.parametrize("edge", edges.lost_edges(), ids=str)
+def test_one_that_disappears_loses_its_operator_at_the_write_that_says_where_it_was(edge: Edge):
+    def call(phase: Phase) -> Call:
+        annotations = {keys.EVICTION: eviction.render(replace(HINTED, phase=phase))}
+        return Call("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}})
+
+    actor = actors.lost_at(edge, "v")
+    [kill] = actor.kills
+    assert (actor.scene, actor.event.act, str(kill)) == (edge.phase, Act.VANISH, f"after {edge}")
+    assert [phase for phase in edges.WAYS if kill.point.performs(actor, call(phase))] == [edge.phase]
+
+
+FORGETFUL = [edge for edge in edges.written_edges() if edge.observation is Observation.FORGOTTEN]
+
+
+@pytest.mark.parametrize("edge", FORGETFUL, ids=str)
+def test_one_that_forgets_does_so_once_as_it_comes_to_its_phase(edge: Edge):
+    actor = actors.actor_of(edge, actors.point_of(edge), "after", "v")
+    actor.has_heard, actor.attempt_heard = "u-1", 1
+    actor.enter(HINTED)
+    assert (actor.has_heard, actor.is_about_to_be_told) == ("u-1", False)
+    there = replace(HINTED, phase=edge.phase)
+    actor.enter(there)
+    assert (actor.has_heard, actor.is_about_to_be_told) == (None, False)
+    again = {keys.EVICTION: eviction.render(replace(there, attempt=2))}
+    call = Call("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": again}})
+    assert actor.kills[0].point.performs(actor, call)
+    actor.enter(replace(there, attempt=2))
+    assert actor.is_about_to_be_told
+    actor.has_heard, actor.attempt_heard = "u-1", 2
+    actor.enter(replace(there, attempt=2))
+    assert (actor.has_heard, actor.is_about_to_be_told) == ("u-1", False)
+
+
+def test_one_that_forgets_has_the_time_to_be_asked_twice():
+    seconds = {edge.phase: edges.seconds_of(edge) for edge in FORGETFUL}
+    longest, brief = edges.LONG, edges.FORGETFUL
+    assert seconds == {Phase.CHECKPOINTING: longest, Phase.EXTENDED: brief, Phase.DEFERRED: longest}
+
+
+def test_what_ends_a_victim_is_tried_where_it_is_evicted_too():
+    chosen = edges.ending_edges()
+    assert {edge.phase for edge in edges.written_edges()} - {edge.phase for edge in chosen} == {Phase.REPRIEVED}
+    ends = {Observation.CHECKPOINT_UNWANTED, Observation.SAVED, Observation.CANNOT, Observation.DEADLINE_UNANSWERED}
+    ends |= {
+        Observation.DEADLINE_ANSWERED,
+        Observation.RELEASED,
+        Observation.MARK_REMOVED,
+        Observation.CONTAINERS_ENDED,
+    }
+    assert {edge.observation for edge in chosen} == ends
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "is_one"),
+    [
+        ("DELETE", "/api/v1/namespaces/team/pods/v", True),
+        ("POST", "/api/v1/namespaces/team/pods/v/eviction", True),
+        ("POST", "/apis/events.k8s.io/v1/namespaces/team/events", False),
+        ("PATCH", "/api/v1/namespaces/team/pods/v", False),
+    ],
+)
+def test_a_call_that_ends_a_pod_is_known(method: str, path: str, is_one: bool):  # noqa: FBT001 - a case's answer
+    assert actors.is_deletion(Call(method, path, {})) is is_one
+
+
+ALIKE = {
+    Phase.REPRIEVED: [Observation.PROTECTION_OVER, Observation.INSISTED],
+    Phase.SAVED: [Observation.DELETED_BY_OTHERS, Observation.RELEASED],
+}
+"""Written the same: of each, a victim's script lets only one happen."""
+
+
+def test_what_is_written_tells_the_events_of_a_phase_apart():
+    for phase in edges.WAYS:
+        lands = defaultdict(list)
+        for edge in (edge for edge in edges.written_edges() if edge.phase is phase):
+            lands[edges.landing(edge)].append(edge.observation)
+        alike = [found for found in lands.values() if len(found) > 1]
+        assert alike == ([ALIKE[phase]] if phase in ALIKE else []), phase

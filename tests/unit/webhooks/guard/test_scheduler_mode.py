@@ -1,0 +1,140 @@
+"""When a scheduler is taken to go on while it waits, and for how long."""
+
+from reprieve_policy.config.settings import ASYNCHRONOUS, AUTO, SYNCHRONOUS
+from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.preemption.nominated_pods import Nominee
+from reprieve_policy.preemption.selection.api_objects import Pod
+from reprieve_webhooks.guard.refusal_history import Memory
+from reprieve_webhooks.guard.scheduler_mode import Pace, Paces
+
+
+def a_nominee(uid: str) -> Nominee:
+    return Nominee(pod=Pod(metadata=ObjectMeta(uid=uid)))
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+ONE, OTHER = a_nominee("one"), a_nominee("other")
+
+
+def test_what_one_of_them_has_shown_holds_for_their_scheduler() -> None:
+    paces = Paces()
+    assert paces.of([ONE], AUTO) is Pace.UNKNOWN
+    paces.show([ONE], Pace.ASYNCHRONOUS)
+    assert paces.of([OTHER, ONE], AUTO) is Pace.ASYNCHRONOUS
+    assert paces.of([OTHER], AUTO) is Pace.UNKNOWN
+    assert paces.of([], AUTO) is Pace.UNKNOWN
+
+
+def test_what_an_admin_says_goes_before() -> None:
+    paces = Paces()
+    paces.show([ONE], Pace.ASYNCHRONOUS)
+    assert paces.of([ONE], SYNCHRONOUS) is Pace.UNKNOWN
+    assert paces.of([], ASYNCHRONOUS) is Pace.ASYNCHRONOUS
+
+
+def test_what_was_only_concluded_has_to_show_again() -> None:
+    clock = Clock()
+    paces = Paces(clock)
+    paces.show([ONE], Pace.PROBABLY_ASYNCHRONOUS)
+    clock.now += 59
+    assert paces.of([ONE], AUTO) is Pace.PROBABLY_ASYNCHRONOUS
+    clock.now += 1
+    assert paces.of([ONE], AUTO) is Pace.UNKNOWN
+
+
+def test_what_was_shown_is_not_made_less_by_what_is_only_concluded() -> None:
+    paces = Paces()
+    paces.show([ONE], Pace.ASYNCHRONOUS)
+    paces.show([ONE], Pace.PROBABLY_ASYNCHRONOUS)
+    assert paces.of([ONE], AUTO) is Pace.ASYNCHRONOUS
+
+
+def test_of_too_many_preemptors_the_oldest_are_forgotten() -> None:
+    paces = Paces()
+    paces.show([ONE], Pace.ASYNCHRONOUS)
+    paces.show([a_nominee(str(number)) for number in range(5000)], Pace.ASYNCHRONOUS)
+    assert paces.of([ONE], AUTO) is Pace.UNKNOWN
+
+
+def refused(memory: Memory, by: str, *, times: int = 1, was_timed: bool = False) -> None:
+    for _ in range(times):
+        memory.refused("victim", "node", by=by, was_timed=was_timed)
+
+
+def test_one_preemptor_insists_once_it_has_come_again_and_again_without_a_pause() -> None:
+    clock = Clock()
+    memory = Memory(clock)
+    assert not memory.is_insisting("victim", "one")
+    refused(memory, "one", times=4)
+    assert not memory.is_insisting("victim", "one")
+    refused(memory, "one")
+    assert memory.is_insisting("victim", "one")
+    assert not memory.is_insisting("victim", "other")
+    clock.now += 1
+    assert not memory.is_insisting("victim", "one")
+
+
+def test_neither_several_in_turn_nor_one_that_pauses_nor_one_that_was_told_a_time_insists() -> None:
+    clock = Clock()
+    memory = Memory(clock)
+    for _ in range(5):
+        refused(memory, "other")
+        refused(memory, "one")
+    assert not memory.is_insisting("victim", "one")
+    for _ in range(10):
+        clock.now += 1
+        refused(memory, "one")
+    assert not memory.is_insisting("victim", "one")
+    refused(memory, "one", times=10, was_timed=True)
+    assert not memory.is_insisting("victim", "one")
+
+
+def test_the_victims_of_a_node_count_together_and_so_do_those_of_one_preemptor_for_a_minute() -> None:
+    clock = Clock()
+    memory = Memory(clock)
+    assert memory.fellows("node", "victim", "one") == 1
+    for uid, node, by in (("victim", "node", "one"), ("beside", "node", "other"), ("away", "far", "one")):
+        memory.refused(uid, node, by=by, was_timed=True)
+    assert memory.fellows("node", "victim", "one") == 3
+    assert memory.fellows("far", "victim", "other") == 3
+    # Of whom nobody knows the preemptor, only the node counts.
+    memory.refused("unknown", "elsewhere", by="", was_timed=True)
+    assert memory.fellows("nowhere", "victim", "") == 1
+    clock.now += 60
+    assert memory.fellows("node", "victim", "one") == 1
+
+
+def test_a_mark_is_unheeded_for_as_long_as_it_is_seen_and_not_taken_up() -> None:
+    clock = Clock()
+    memory = Memory(clock)
+    memory.waits("victim", is_asked=True)
+    clock.now += 40
+    memory.waits("victim", is_asked=True)
+    clock.now += 2
+    assert (memory.unheeded_seconds("victim"), memory.unheeded_seconds("other")) == (42, 0)
+    memory.waits("victim", is_asked=False)
+    assert memory.unheeded_seconds("victim") == 0
+
+
+def test_whoever_waits_for_pods_without_being_a_scheduler_changes_nothing_of_what_is_known_of_one() -> None:
+    memory = Memory(Clock())
+    refused(memory, "one", times=5)
+    for number in range(6000):
+        memory.waits(f"evicted-{number}", is_asked=True)
+    memory.waits("victim", is_asked=True)
+    assert memory.is_insisting("victim", "one")
+    assert memory.fellows("node", "victim", "one") == 1
+
+
+def test_of_too_many_that_were_refused_the_oldest_is_forgotten() -> None:
+    memory = Memory(Clock())
+    refused(memory, "one", times=5)
+    for number in range(5000):
+        memory.refused(f"pod-{number}", "node", by="one", was_timed=True)
+    assert not memory.is_insisting("victim", "one")

@@ -1,0 +1,87 @@
+"""What an extender returned is remembered for as long as a scheduler may come back with it, and within bounds."""
+
+from reprieve_webhooks.snapshot.recent_choices import REMEMBERED_SECONDS, Choice, Named, RememberedChoices
+
+
+class Memory:
+    """Remembered choices, and the hand that moves their clock."""
+
+    def __init__(self, most: int = 100) -> None:
+        self.now = 1000.0
+        self.choices = RememberedChoices(most=most, monotonic=lambda: self.now)
+
+    def remember(self, preemptor: str, node: str, victims: str) -> None:
+        """Take in an answer; the victims are the letters of a word."""
+        self.choices.remember(Choice(named(preemptor), node, tuple(map(named, victims))))
+
+    def found(self, node: str, victim: str, by: str = "p") -> str | None:
+        """Return who is in the set."""
+        choice = self.choices.of(node, victim, by=by)
+        return choice and "".join(victim.uid for victim in choice.victims)
+
+
+def named(uid: str) -> Named:
+    return Named(uid, "default", f"pod-{uid}")
+
+
+def test_a_victim_is_found_with_its_whole_set() -> None:
+    memory = Memory()
+    memory.remember("p", "one", "ab")
+    memory.remember("q", "two", "cd")
+    assert memory.found("one", "b") == "ab"
+    assert memory.found("two", "c", by="q") == "cd"
+
+
+def test_a_pod_that_no_answer_named_has_no_set() -> None:
+    memory = Memory()
+    assert memory.found("one", "a") is None
+    memory.remember("p", "one", "ab")
+    assert memory.found("one", "x") is None
+    assert memory.found("two", "a") is None
+
+
+def test_nobody_is_given_what_another_preemptor_was_told() -> None:
+    memory = Memory()
+    memory.remember("p", "one", "ab")
+    memory.remember("q", "one", "bc")
+    assert memory.found("one", "b") == "ab"
+    assert memory.found("one", "b", by="q") == "bc"
+    assert memory.found("one", "a", by="q") is None
+    assert memory.found("one", "a", by="r") is None
+
+
+def test_it_is_known_for_whom_a_victim_was_chosen() -> None:
+    memory = Memory()
+    memory.remember("p", "one", "ab")
+    memory.remember("q", "one", "bc")
+    assert set(memory.choices.preemptors("one", "b")) == {"p", "q"}
+    assert set(memory.choices.preemptors("one", "a")) == {"p"}
+    assert not memory.choices.preemptors("two", "a")
+    memory.now += REMEMBERED_SECONDS
+    assert not memory.choices.preemptors("one", "a")
+
+
+def test_a_preemptor_asked_again_has_its_new_set_only() -> None:
+    memory = Memory()
+    memory.remember("p", "one", "ab")
+    memory.remember("p", "two", "c")
+    assert memory.found("one", "a") is None
+    assert memory.found("two", "c") == "c"
+
+
+def test_an_answer_is_forgotten_once_no_scheduler_comes_back_with_it() -> None:
+    memory = Memory()
+    memory.remember("p", "one", "a")
+    memory.now += REMEMBERED_SECONDS - 1
+    assert memory.found("one", "a") == "a"
+    memory.now += 1
+    assert memory.found("one", "a") is None
+
+
+def test_of_too_many_the_oldest_go() -> None:
+    memory = Memory(most=2)
+    for preemptor, victim in ("pa", "qb", "rc"):
+        memory.remember(preemptor, "one", victim)
+    assert memory.found("one", "a") is None
+    assert memory.found("one", "b", by="q") == "b"
+    assert memory.found("one", "c", by="r") == "c"

@@ -1,0 +1,1 @@
+"""A review from its decoding to its response."""

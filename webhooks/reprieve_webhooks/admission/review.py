@@ -1,0 +1,163 @@
+"""Reading an AdmissionReview: of a document of any size, the few fields that rules read, in one pass.
+
+Objects decode into `reprieve_policy.kube.objects` directly. A second pass for the objects would cost half as much again on a
+30 KB review; every field added costs in each. Only kinds of other projects, which may have any form, are read in a second
+pass (`reprieve_runtime.templates`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from reprieve_policy.admission.rules import RULES
+from reprieve_policy.kube import kinds
+from reprieve_policy.kube.objects import Resource, TemplatedResource
+from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKinds
+from reprieve_runtime import templates
+
+API_VERSION = "admission.k8s.io/v1"
+
+_RULED_KINDS = frozenset(kind for rule in RULES for kind in rule.kinds)
+
+
+class GroupVersionKind(msgspec.Struct, gc=False):
+    """The kind of the object as the webhook configuration asked for it."""
+
+    kind: str
+    group: str = ""
+
+
+class UserInfo(msgspec.Struct, gc=False):
+    """Who asks."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...] | None] | None = None
+
+
+class Request(msgspec.Struct, gc=False):
+    """One operation on one object."""
+
+    uid: str
+    operation: str
+    kind: GroupVersionKind
+    namespace: str = ""
+    object: Resource | None = None
+    old_object: Resource | None = msgspec.field(default=None, name="oldObject")
+    user_info: UserInfo = msgspec.field(default_factory=UserInfo, name="userInfo")
+    dry_run: bool | None = msgspec.field(default=None, name="dryRun")
+
+
+class _Review(msgspec.Struct, gc=False):
+    api_version: str = msgspec.field(default="", name="apiVersion")
+    request: Request | None = None
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    """The fields that say what a review is about, where its objects cannot be decoded."""
+
+    uid: str
+    operation: str
+    kind: GroupVersionKind
+    namespace: str = ""
+    user_info: UserInfo = msgspec.field(default_factory=UserInfo, name="userInfo")
+
+
+class _EnvelopeReview(msgspec.Struct, gc=False):
+    request: _Envelope | None = None
+
+
+class _Objects(msgspec.Struct):
+    """The objects of a listed kind, whatever form they have."""
+
+    object: Any = None
+    old_object: Any = msgspec.field(default=None, name="oldObject")
+
+
+class _ObjectsReview(msgspec.Struct):
+    request: _Objects
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """The document is no review that can be answered; one sentence says why."""
+
+    detail: str
+
+
+_DECODER = msgspec.json.Decoder(_Review)
+_ENVELOPE_DECODER = msgspec.json.Decoder(_EnvelopeReview)
+_OBJECTS_DECODER = msgspec.json.Decoder(_ObjectsReview)
+
+
+def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> Request | Malformed:
+    """Return the request of a review; of a kind that is `listed`, with its pod templates."""
+    try:
+        review = _DECODER.decode(body)
+    except msgspec.ValidationError as error:
+        return _without_objects(body, listed) or Malformed(f"not an AdmissionReview: {error}")
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Malformed(f"not JSON: {error}")
+    except UnicodeDecodeError:
+        return Malformed("not JSON: not UTF-8")
+    if review.api_version != API_VERSION:
+        return Malformed(f"apiVersion must be {API_VERSION}")
+    if review.request is None:
+        return Malformed("not an AdmissionReview: no request")
+    paths = _listed_paths(review.request.kind, listed)
+    return _with_templates(body, review.request, paths) if paths else _with_kind(review.request)
+
+
+def concerns_rules(request: Request) -> bool:
+    """True where the object is of a kind that has rules, and there is one to judge."""
+    kind = request.kind
+    is_ruled = kind.kind in _RULED_KINDS and kinds.is_served_as(kind.kind, kind.group)
+    return (is_ruled or isinstance(request.object, TemplatedResource)) and request.operation in ("CREATE", "UPDATE")
+
+
+def _with_kind(request: Request) -> Request:
+    """Make the objects be of the kind that was asked for, whatever they say of themselves."""
+    kind = request.kind.kind
+    if request.object is not None and request.object.kind != kind:
+        request.object = replace(request.object, kind=kind)
+    if request.old_object is not None and request.old_object.kind != kind:
+        request.old_object = replace(request.old_object, kind=kind)
+    return request
+
+
+def _listed_paths(kind: GroupVersionKind, listed: TemplateKinds) -> Sequence[str]:
+    return () if kinds.is_served_as(kind.kind, kind.group) else listed.paths_of(kind.group, kind.kind)
+
+
+def _with_templates(body: bytes, request: Request, paths: Sequence[str]) -> Request | Malformed:
+    """Make the objects be their pod templates."""
+    try:
+        found = _OBJECTS_DECODER.decode(body).request
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Malformed(f"not JSON: {error}")
+    request.object = None if found.object is None else templates.read(found.object, paths)
+    request.old_object = None if found.old_object is None else templates.read(found.old_object, paths)
+    return request
+
+
+def _without_objects(body: bytes, listed: TemplateKinds) -> Request | Malformed | None:
+    """Return the request where no rule reads its objects by the form of ours: a foreign kind may have any."""
+    try:
+        envelope = _ENVELOPE_DECODER.decode(body).request
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if envelope is None:
+        return None
+    request = Request(
+        uid=envelope.uid,
+        operation=envelope.operation,
+        kind=envelope.kind,
+        namespace=envelope.namespace,
+        user_info=envelope.user_info,
+    )
+    if paths := _listed_paths(request.kind, listed):
+        return _with_templates(body, request, paths)
+    return None if concerns_rules(request) else request

@@ -1,0 +1,71 @@
+"""Who has which right: asked of the API server (SubjectAccessReview) for the user of a review, and remembered briefly.
+
+Whatever authorizes there, RBAC or another, is what decides. While it cannot be asked nothing is guessed: the review fails,
+and the `failurePolicy` decides. Who asks for more than is passed on has no right meanwhile.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from reprieve_policy.facts import Right
+from reprieve_policy.keys import PREFIX
+from reprieve_runtime.client.api import Api
+from reprieve_runtime.client.paths import object_path
+from reprieve_webhooks.admission.review import UserInfo
+from reprieve_webhooks.lookups.single_flight import Questions, TooManyQuestionsError
+
+REMEMBERED_SECONDS = 10.0
+"""A right that is granted or taken away counts after at most so long."""
+_MAX_USER_BYTES: Final = 64 * 1024
+"""A user with more groups than fit into this has no right: what would be sent on is bounded."""
+_GROUP = PREFIX.rstrip("/")
+
+
+class _Status(msgspec.Struct):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct):
+    status: _Status
+
+
+class Rights:
+    """Asks for rights, one by one."""
+
+    def __init__(self, api: Api, *, timeout_seconds: float) -> None:
+        self._api = api
+        self._timeout_seconds = timeout_seconds
+        self._questions: Questions[tuple[bytes, Right], bool] = Questions(REMEMBERED_SECONDS)
+
+    async def lacking(self, user: UserInfo, needed: Iterable[Right]) -> frozenset[Right]:
+        """Return those of the `needed` rights that the user does not have; `ApiError` where that cannot be known now."""
+        who = msgspec.json.encode(user)
+        if len(who) > _MAX_USER_BYTES:
+            return frozenset(needed)
+        # A digest, so that what is remembered does not grow with what users are called.
+        digest = hashlib.sha256(who).digest()
+        held = {right: await self._holds(user, digest, right) for right in needed}
+        return frozenset(right for right, is_held in held.items() if not is_held)
+
+    async def _holds(self, user: UserInfo, digest: bytes, right: Right) -> bool:
+        try:
+            return await self._questions.answer((digest, right), partial(self._ask, user, right))
+        except TooManyQuestionsError:
+            # Without this, whoever has enough accounts to flood us has the right: a review that fails admits its object.
+            return False
+
+    async def _ask(self, user: UserInfo, right: Right) -> bool:
+        attributes = {"group": _GROUP, "resource": right.resource, "verb": right.verb}
+        spec = {"user": user.username, "uid": user.uid, "groups": user.groups or (), "extra": user.extra or {}}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {**spec, "resourceAttributes": attributes},
+        }
+        path = object_path("subjectaccessreviews")
+        text = await self._api.request("POST", path, body=body, timeout_seconds=self._timeout_seconds)
+        return msgspec.json.decode(text, type=_AccessReview).status.allowed

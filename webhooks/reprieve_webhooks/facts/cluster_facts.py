@@ -1,0 +1,247 @@
+"""Cluster knowledge kept by watches, and one read of the API server for what no watch has seen yet.
+
+Facts are as old as a watch is behind: milliseconds where all is well, and as long as the API server is away where it is;
+what was known holds meanwhile. A Namespace or PriorityClass that is new to us is read once, so that the first pod of a
+new Namespace is already judged by its policy. What cannot be known is not guessed, also not before the first complete
+lists: the review fails and the `failurePolicy` decides.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from reprieve_policy.admission import permissions, preemption_priority
+from reprieve_policy.config import namespace
+from reprieve_policy.config.namespace import OFF, NamespacePolicy
+from reprieve_policy.facts import Facts
+from reprieve_policy.gangs import gate, membership
+from reprieve_policy.kube import controllers
+from reprieve_policy.kube.objects import Resource, annotations_of, labels_of, pod_views
+from reprieve_policy.kube.template_kinds import TemplateKinds
+from reprieve_policy.traits import Traits
+from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.client.reflector import Reflector
+from reprieve_runtime.policy_map import PolicyMap
+from reprieve_webhooks.admission.review import Request
+from reprieve_webhooks.lookups.getter import Lookups
+from reprieve_webhooks.lookups.single_flight import TooManyQuestionsError
+
+from .access_review import Rights
+from .discovery import ServedEvictions
+from .gang_records import Gangs
+from .gate_facts import ALONE, GateFacts
+from .inheritance import Inheritance
+from .quotas import ElasticQuotas
+
+_MOST_READ = 8
+"""PriorityClasses, for one object: its own, what that is defended with, and some that were made with it."""
+
+
+class PriorityClasses(Mapping[str, Resource]):
+    """The PriorityClasses by name, as the watch has them now; never copied."""
+
+    def __init__(self, reflector: Reflector[Resource, Resource]) -> None:
+        self._reflector = reflector
+
+    def __getitem__(self, name: str) -> Resource:
+        return self._reflector.items["", name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for _, name in self._reflector.items)
+
+    def __len__(self) -> int:
+        return len(self._reflector.items)
+
+
+class ClusterFacts:
+    """The `FactsSource` of a running cluster."""
+
+    def __init__(
+        self,
+        api: Api,
+        own_namespace: str,
+        config_map: str,
+        *,
+        lookup_timeout_seconds: float,
+        show_policy: Callable[[PolicyMap], None] = lambda _: None,
+        operator_lease: str = "reprieve-operator",
+        count_gang_lookup: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._patience_seconds = lookup_timeout_seconds
+        # Two, so that who names PriorityClasses that never were leaves new Namespaces their share.
+        self._new_namespaces, self._new_priority_classes = (
+            Lookups(api, Resource, timeout_seconds=lookup_timeout_seconds) for _ in range(2)
+        )
+        self._namespaces = Reflector(api, object_path("namespaces"), Resource, _keep_namespace)
+        self._priority_classes = Reflector(api, object_path("priorityclasses"), Resource, _keep)
+        self._by_name = PriorityClasses(self._priority_classes)
+        self._policy_config_map = (own_namespace, config_map)
+        self._policy = PolicyMap(api, own_namespace, config_map, on_change=show_policy)
+        self._rights = Rights(api, timeout_seconds=lookup_timeout_seconds)
+        self._quotas = ElasticQuotas(api)
+        self._served = ServedEvictions(api, timeout_seconds=lookup_timeout_seconds)
+        self._gangs = Gangs(api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup)
+        self._inheritance = Inheritance(api, lookup_timeout_seconds=lookup_timeout_seconds)
+        self._is_complete = False
+        self._gate = GateFacts(api, own_namespace, operator_lease, lookup_timeout_seconds=lookup_timeout_seconds)
+
+    @property
+    def is_synced(self) -> bool:
+        """True once every collection has been listed."""
+        return not self.unsynced
+
+    @property
+    def unsynced(self) -> tuple[str, ...]:
+        """Return the collections that have not been listed yet."""
+        return tuple(name for name, reflector in self.watches().items() if not reflector.is_synced)
+
+    @property
+    def template_kinds(self) -> TemplateKinds:
+        """Return the kinds of other projects that are read, as the policy lists them now."""
+        return self._policy.current.template_kinds
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for reflector in self.watches().values():
+                tasks.create_task(reflector.run())
+
+    def known(self, namespace: str) -> Facts:
+        """Return what the watches know of a Namespace and of the cluster, without any question.
+
+        While one operator follows another, one is there: what was begun goes on.
+        """
+        return Facts(
+            settings=self._policy.current,
+            namespace=self._namespaces.items.get(("", namespace), _UNSAID),
+            priority_classes=self._by_name,
+            operator_is_there=not self._gate.operator_is_gone,
+            quotas=self._quotas.known,
+        )
+
+    async def facts_for(self, request: Request, resource: Resource) -> Facts:
+        """Return the facts for one review; `ApiError` where one had to be read and could not."""
+        # Only what is missing is waited for: this runs in every review, and nearly always all is known.
+        if not self._is_complete:
+            await self._wait_complete()
+        policy = self._known_policy(request, resource)
+        unknown = self._unknown_priority_classes(resource)
+        settings = self._policy.current
+        operator_is_there = self._gate.operator_is_there
+        is_new = request.operation == "CREATE"
+        may_wait = operator_is_there and gate.may_wait(resource, settings)
+        facts = Facts(
+            settings=settings,
+            namespace=await self._look_up_policy(request.namespace) if policy is None else policy,
+            priority_classes=await self._look_up_priority_classes(unknown) if unknown else self._by_name,
+            inherited=await self._inheritance.of(resource, request.namespace) if is_new else None,
+            policy_config_map=self._policy_config_map,
+            operator_is_there=operator_is_there,
+            made_together=await self._gate.count_made_together(resource, request.namespace) if may_wait else ALONE,
+            quotas=self._quotas.known,
+            serves_evictions=is_new and await self._served.concern(resource, settings),
+        )
+        return await self._with_rights(request, resource, facts)
+
+    async def _with_rights(self, request: Request, resource: Resource, facts: Facts) -> Facts:
+        """Ask for the rights that the object needs: for nearly every object none."""
+        needed = permissions.needed(resource, request.old_object, facts)
+        user = request.user_info
+        # What a controller makes from a template was asked of whoever wrote that.
+        if not needed or controllers.is_made_from_template(resource, user.username):
+            return facts
+        return replace(facts, lacking=await self._rights.lacking(user, needed))
+
+    async def gang_of(self, request: Request, resource: Resource, facts: Facts) -> Traits | None:
+        """Return what the rest of a pod's gang says where the pod is created or joins it."""
+        if resource.kind != "Pod" or facts.namespace.enforcement == OFF:
+            return None
+        before = request.old_object if request.operation == "UPDATE" else None
+        if before is None or _gang_key(before) != _gang_key(resource):
+            return await self._gangs.rest_of(resource, request.namespace, facts, is_dry_run=bool(request.dry_run))
+        if not request.dry_run:
+            self._gangs.forget(resource, request.namespace)
+        return None
+
+    def _known_policy(self, request: Request, resource: Resource) -> NamespacePolicy | None:
+        if resource.kind in _OF_ADMINS or not request.namespace:
+            # The API server names a Namespace as its own namespace. What it says is checked whatever its enforcement
+            # is: whoever switches that on again relies on a policy that can be read. So is the cluster's policy.
+            return _UNSAID
+        return self._namespaces.items.get(("", request.namespace))
+
+    async def _wait_complete(self) -> None:
+        """Wait a little for the first complete lists: of half of them, what is not there yet would seem not to exist."""
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                for reflector in self.watches().values():
+                    await reflector.wait_synced(self._patience_seconds)
+        except TimeoutError:
+            raise ApiError(0, "NotListed", f"not listed yet: {', '.join(self.unsynced)}") from None
+        self._is_complete = True
+
+    async def _look_up_policy(self, name: str) -> NamespacePolicy:
+        found = await self._new_namespaces.find("namespaces", name)
+        return _UNSAID if found is None else _keep_namespace(found)
+
+    def _unknown_priority_classes(self, resource: Resource) -> list[str]:
+        """Return what the object names and no watch has seen; of what is known, what that is defended with."""
+        known, unknown = self._priority_classes.items, []
+        for name in preemption_priority.priority_class_names(resource):
+            found = known.get(("", name))
+            asked = name if found is None else preemption_priority.named_by(found)
+            if asked is not None and ("", asked) not in known:
+                unknown.append(asked)
+        return unknown
+
+    async def _look_up_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
+        read = await self._read_priority_classes(names)
+        behind = {name for found in read.values() if (name := preemption_priority.named_by(found)) is not None}
+        missing = [name for name in behind - read.keys() if ("", name) not in self._priority_classes.items]
+        return {**self._by_name, **read, **await self._read_priority_classes(missing)}
+
+    async def _read_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
+        """Return those that exist; of more than a few, the rest is left to the watch.
+
+        Users write these names. Without the bounds, an object with hundreds of them, or many such objects, would make the
+        review fail or take too long, and be admitted unchecked.
+        """
+        asked = list(dict.fromkeys(names))[:_MOST_READ]
+        read = zip(asked, await asyncio.gather(*map(self._read_priority_class, asked)), strict=True)
+        return {name: found for name, found in read if found is not None}
+
+    async def _read_priority_class(self, name: str) -> Resource | None:
+        try:
+            return await self._new_priority_classes.find("priorityclasses", name)
+        except TooManyQuestionsError:
+            return None
+
+    def watches(self) -> Mapping[str, Reflector[Any, Any]]:
+        """Return them by collection."""
+        return {
+            "namespaces": self._namespaces,
+            "priorityclasses": self._priority_classes,
+            "policy": self._policy.reflector,
+            "lease": self._gate.reflector,
+            "elasticquotas": self._quotas.reflector,
+            **self._inheritance.reflectors,
+        }
+
+
+_UNSAID = NamespacePolicy()
+_OF_ADMINS = frozenset({"Namespace", "ConfigMap"})
+
+
+def _gang_key(pod: Resource) -> tuple[str, str] | None:
+    found = membership.read(next(pod_views(pod)))
+    return None if found is None else found.key
+
+
+def _keep(resource: Resource) -> Resource:
+    return resource
+
+
+def _keep_namespace(resource: Resource) -> NamespacePolicy:
+    return namespace.read_leniently(labels_of(resource.metadata), annotations_of(resource.metadata))

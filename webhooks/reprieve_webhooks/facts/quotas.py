@@ -1,0 +1,42 @@
+"""The ElasticQuotas of the cluster, as Koordinator writes them; where they are not installed, there are none."""
+
+from dataclasses import dataclass, field
+
+from reprieve_policy.kube import quota
+from reprieve_policy.kube.objects import ObjectMeta, Quantities, Spec
+from reprieve_policy.kube.quota import Quota, Quotas
+from reprieve_runtime.client.api import Api
+from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.client.reflector import Reflector
+
+ABSENT_RETRY_SECONDS = 60.0
+"""Quotas that are installed later are noticed after at most so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Usage:
+    used: Quantities | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ElasticQuota:
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: Spec | None = None
+    status: _Usage | None = None
+
+
+class ElasticQuotas:
+    """A watch, and what rules find in it."""
+
+    def __init__(self, api: Api) -> None:
+        self.known = Quotas()
+        path = object_path("elasticquotas")
+        self.reflector = Reflector(
+            api, path, _ElasticQuota, self._keep, forget=self.known.remove, absent_retry_seconds=ABSENT_RETRY_SECONDS
+        )
+
+    def _keep(self, found: _ElasticQuota) -> Quota:
+        spec, used = found.spec or Spec(), found.status.used if found.status else None
+        read = quota.read_leniently(found.metadata, spec.min or {}, spec.max or {}, used or {})
+        self.known.put(read)
+        return read

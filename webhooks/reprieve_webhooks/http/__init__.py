@@ -1,0 +1,1 @@
+"""Bounded request bodies, and responses written without a framework."""
