@@ -116,7 +116,7 @@ class Reader:
             return None
         if status != HTTPStatus.OK:
             return UNREADABLE  # kubectl says it better
-        return _shown(document) if wanted.name else _listed(document, resource)
+        return _shown(document) if wanted.name else listed(document, resource)
 
     def _is_current(self) -> bool:
         """Read the kubeconfig again where it has changed; say whether it is one with a token and nothing else."""
@@ -152,7 +152,7 @@ class Reader:
                 status, document = self._call(path, _DISCOVERY)
                 if status != HTTPStatus.OK:
                     return None
-                for resource, names in _discovered(document, path):
+                for resource, names in discovered(document, path):
                     for name in names:
                         found.setdefault(name, resource)
             self._resources = found
@@ -189,7 +189,7 @@ class _Connection(http.client.HTTPSConnection):
         self.close()
 
 
-def _discovered(document: Json, root: str) -> Iterator[tuple[Resource, list[str]]]:
+def discovered(document: Json, root: str) -> Iterator[tuple[Resource, list[str]]]:
     """Yield each resource with the names by which kubectl knows it, those of preferred versions first."""
     for group in document["items"]:
         group_name = group.get("metadata", {}).get("name", "")
@@ -213,7 +213,7 @@ def _discovered(document: Json, root: str) -> Iterator[tuple[Resource, list[str]
                 yield resource, [name + suffix for suffix in suffixes for name in names]
 
 
-def _listed(document: Json, resource: Resource) -> Json:
+def listed(document: Json, resource: Resource) -> Json:
     """Return a list as kubectl prints it: each item says what it is."""
     said = {"apiVersion": resource.api_version, "kind": resource.kind}
     return {
