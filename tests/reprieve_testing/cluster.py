@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from realcluster import build, lifecycle, ports, state
+from realcluster.client import Client, RefusedError
 from realcluster.errors import ClusterError
 from realcluster.install import BASE, NAMESPACE_FILE
 from realcluster.kubectl import Kubectl
@@ -156,6 +157,15 @@ def own_name(name: str) -> str:
     return f"{name}-{worker}" if worker else name
 
 
+def make_namespace(client: Client, name: str) -> None:
+    """Create a namespace in which pods are admitted."""
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    # The controller-manager makes it too, but takes a minute to find an API server that was away.
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    with suppress(RefusedError):
+        client.create(account, namespace=name)
+
+
 @contextmanager
 def cluster_for_tests(
     name: str, *, kwok_nodes: int = 2, variable: str = "REPRIEVE_TEST_CLUSTER"
@@ -185,6 +195,11 @@ class ClusterHandle:
     cluster: state.Cluster
     kubectl: Kubectl
     programs: list[Program] = field(default_factory=list)
+
+    @property
+    def client(self) -> Client:
+        """Writes objects without a kubectl process."""
+        return self.kubectl.client
 
     @classmethod
     def of(cls, cluster: state.Cluster) -> "ClusterHandle":
@@ -218,11 +233,11 @@ class ClusterHandle:
     def set_policy(self, **data: str) -> None:
         """Write the ConfigMap `reprieve-policy`, whole."""
         metadata = {"name": "reprieve-policy", "namespace": OPERATOR_NAMESPACE}
-        self.kubectl.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        self.client.replace({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
     def account_kubeconfig(self, account: str, namespace: str = OPERATOR_NAMESPACE) -> Path:
         """Write a kubeconfig that holds nothing but a fresh token of a ServiceAccount; return its path."""
-        token = self.kubectl.read("create", "token", account, "-n", namespace).strip()
+        token = self.client.create_token(account, namespace)
         config = json.loads(self.cluster.kubeconfig.read_text())
         config["users"][0]["user"] = {"token": token}
         path = self.cluster.home / "kubeconfigs" / f"{namespace}-{account}.yaml"
@@ -260,16 +275,15 @@ class ClusterHandle:
     def namespace(self, prefix: str) -> Iterator[str]:
         """Make a namespace for the block; afterwards it goes, with whatever finalizers hold its pods."""
         name = f"{prefix}-{next(_names)}-{os.getpid()}"
-        self.kubectl.read("create", "namespace", name)
-        # The controller-manager makes it too, but takes a minute to find an API server that was away.
-        self.kubectl.run("create", "serviceaccount", "default", "-n", name)
+        make_namespace(self.client, name)
         try:
             yield name
         finally:
-            self.kubectl.read("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+            self.client.delete("namespace", name)
             for pod in self.kubectl.get("pods", "-n", name)["items"]:
-                freed = '{"metadata":{"finalizers":null}}'
-                self.kubectl.run("patch", "pod", pod["metadata"]["name"], "-n", name, "--type=merge", "-p", freed)
+                with suppress(RefusedError):
+                    freed = {"metadata": {"finalizers": None}}
+                    self.client.patch("pod", pod["metadata"]["name"], freed, namespace=name)
 
     def create_pod(self, namespace: str, name: str, **metadata: Json) -> Json:
         """Create a pod on a simulated node and return it once it runs."""
@@ -287,7 +301,7 @@ class ClusterHandle:
                 **spec,
             },
         }
-        self.kubectl.read("create", "-f", "-", stdin=json.dumps(document))
+        self.client.create(document)
         return wait_for(f"pod {name} runs", lambda: self._running(namespace, name), 60)
 
     def pod(self, namespace: str, name: str) -> Json | None:
@@ -309,11 +323,14 @@ class ClusterHandle:
 
     def mark(self, namespace: str, name: str) -> None:
         """Ask that a pod go, as a user does."""
-        self.kubectl.read("label", "pod", name, "-n", namespace, "--overwrite", "reprieve.dev/soft-eviction=requested")
+        labels = {"reprieve.dev/soft-eviction": "requested"}
+        self.client.patch("pod", name, {"metadata": {"labels": labels}}, namespace=namespace)
 
     def annotate(self, namespace: str, name: str, text: str) -> None:
         """Set an annotation `key=value`, or remove one, `key-`."""
-        self.kubectl.read("annotate", "pod", name, "-n", namespace, "--overwrite", text)
+        key, said, value = text.partition("=")
+        annotations = {key: value} if said else {key.removesuffix("-"): None}
+        self.client.patch("pod", name, {"metadata": {"annotations": annotations}}, namespace=namespace)
 
     def event_reasons(self, namespace: str, name: str) -> list[str]:
         """Return the reasons of our Events about a pod, in the order of their times."""

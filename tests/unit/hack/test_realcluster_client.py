@@ -2,8 +2,8 @@
 
 import pytest
 
-from realcluster import reader
-from realcluster.reader import Resource, Wanted
+from realcluster import client
+from realcluster.client import Resource, Wanted
 
 PLAIN = {
     "pods -n team": Wanted("pods", namespace="team"),
@@ -19,24 +19,24 @@ PLAIN = {
 
 @pytest.mark.parametrize(("words", "wanted"), PLAIN.items(), ids=PLAIN)
 def test_a_plain_read_is_understood(words: str, wanted: Wanted) -> None:
-    assert reader.parse(words.split()) == wanted
+    assert client.parse(words.split()) == wanted
 
 
 @pytest.mark.parametrize("words", ["pods --watch", "pods,jobs", "pod/a", "pod a b", "", "-n team"])
 def test_all_else_is_left_to_kubectl(words: str) -> None:
-    assert reader.parse(words.split()) is None
+    assert client.parse(words.split()) is None
 
 
 POD = Resource("/api/v1", "pods", "Pod", "v1", namespaced=True)
 NODE = Resource("/api/v1", "nodes", "Node", "v1", namespaced=False)
 URLS = {
-    "one pod": (POD.url("team", "a", {}), "/api/v1/namespaces/team/pods/a"),
-    "the pods of a namespace": (POD.url("team", "", {}), "/api/v1/namespaces/team/pods"),
+    "one pod": (POD.url("team", "a"), "/api/v1/namespaces/team/pods/a"),
+    "the pods of a namespace": (POD.url("team"), "/api/v1/namespaces/team/pods"),
     "all pods with a label": (
-        POD.url("", "", {"labelSelector": "a=b"}),
+        POD.url("", labelSelector="a=b", fieldSelector=""),
         "/api/v1/pods?labelSelector=a%3Db",
     ),
-    "a node has no namespace": (NODE.url("default", "n", {}), "/api/v1/nodes/n"),
+    "a node has no namespace": (NODE.url("default", "n", "status"), "/api/v1/nodes/n/status"),
 }
 
 
@@ -57,7 +57,7 @@ def test_kubectls_names_of_a_resource_are_those_of_discovery() -> None:
         "metadata": {"name": "events.k8s.io"},
         "versions": [{"version": "v1", "resources": [entry]}],
     }
-    ((resource, names),) = reader.discovered({"items": [group]}, "/apis")
+    ((resource, names),) = client.discovered({"items": [group]}, "/apis")
     assert resource == Resource(
         "/apis/events.k8s.io/v1", "events", "Event", "events.k8s.io/v1", namespaced=True
     )
@@ -68,7 +68,7 @@ def test_kubectls_names_of_a_resource_are_those_of_discovery() -> None:
 
 def test_items_of_a_list_say_what_they_are_and_managed_fields_are_left_out() -> None:
     item = {"metadata": {"name": "a", "managedFields": [{}]}}
-    listed = reader.listed({"items": [item]}, POD)
+    listed = client.listed({"items": [item]}, POD)
     assert listed == {
         "apiVersion": "v1",
         "kind": "List",
