@@ -10,7 +10,7 @@ from reprieve_testing.chaos.director import Director
 from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT, Act, Event
 from reprieve_testing.chaos.stage import Stage, until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 Json = Any
 PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
