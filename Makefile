@@ -8,6 +8,10 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONPATH := hack:tests
+# Cluster tests wait more than they compute, so there are more workers than processors. Each has a cluster of its own.
+WORKERS ?= $(shell expr $$(nproc) + 2)
+SIDE_BY_SIDE := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+QUICK := --markexpr='not slow'
 
 .PHONY: help
 help: ## list all targets
@@ -41,17 +45,24 @@ demo-down: setup ## remove what `make demo` left running
 	@$(BIN)/python -m mainjob --down
 
 .PHONY: test
-test: setup binaries upstream check ## run every check and test: unit, contract, integration, cluster, differential
-	@$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/cluster tests/differential
-	@$(BIN)/coverage report
+test: setup binaries upstream check ## every check, and every test that is not slow (a quarter of an hour; WORKERS=4)
+	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) --cov --cov-report=term-missing:skip-covered tests
+
+.PHONY: test-all
+test-all: test ## `make test`, and the slow proofs: chaos, gangs, the controllers' day, both schedulers, many scenes
+	@$(BIN)/pytest $(SIDE_BY_SIDE) --markexpr=slow tests
 
 .PHONY: test-fast
 test-fast: setup ## the tests that need no cluster: unit, contract, integration (under a minute)
-	@$(BIN)/pytest tests/unit tests/contract tests/integration
+	@$(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(QUICK) tests/unit tests/contract tests/integration
 
 .PHONY: test-cluster
-test-cluster: setup binaries upstream ## the tests on a real control plane and, where it can run, a real node
-	@$(BIN)/pytest tests/cluster tests/differential
+test-cluster: setup binaries upstream ## of `make test`, what runs on a real control plane and, where it can run, a real node
+	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) tests/cluster tests/differential
+
+.PHONY: test-repeat
+test-repeat: setup ## `make test` again and again, with a log each and a summary (TIMES=5, BUSY=2 of them with a busy loop beside)
+	@$(BIN)/python -m repeat --times $(or $(TIMES),5) --busy $(or $(BUSY),2)
 
 .PHONY: test-differential
 test-differential: setup binaries upstream ## the same scenes through upstream's own engines and through ours (SCENES=3000 SEED=7)
@@ -119,7 +130,8 @@ new-rule: setup ## create the files of a new admission rule and print the next s
 
 .PHONY: test-shard
 test-shard: setup binaries upstream ## one part of the cluster tests, for a CI that runs parts side by side (SHARD=1/4)
-	@files=$$($(BIN)/python -m shard "$(SHARD)" tests/cluster tests/differential) && $(BIN)/pytest $$files
+	@files=$$($(BIN)/python -m shard "$(SHARD)" tests/cluster tests/differential) && \
+		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
 
 .PHONY: proto
 proto: setup ## write the operator's messages anew, from the published contract in proto/
@@ -127,4 +139,4 @@ proto: setup ## write the operator's messages anew, from the published contract 
 
 .PHONY: clean
 clean: ## remove the virtual environment and caches in the tree (binaries outside it stay)
-	@rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) .coverage .test-runs .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

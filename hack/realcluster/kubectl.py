@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .client import NOT_PLAIN, Client
 from .errors import ClusterError
 
 TIMEOUT_SECONDS = 120.0
@@ -39,6 +40,11 @@ class Kubectl:
     kubeconfig: Path
     folder: Path = field(default_factory=Path.cwd)
     """The working directory: relative file names in commands start here."""
+    client: Client = field(init=False, repr=False, compare=False)
+    """The same credentials, without a process."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "client", Client(self.kubeconfig))
 
     def run(
         self, *words: object, stdin: str | None = None, seconds: float = TIMEOUT_SECONDS
@@ -71,10 +77,14 @@ class Kubectl:
 
     def get(self, *words: object) -> Any:
         """Return the JSON of `kubectl get …`; raises ClusterError when it fails."""
-        return json.loads(self.read("get", *words, "-o", "json"))
+        found = self.client.get([str(word) for word in words])
+        return json.loads(self.read("get", *words, "-o", "json")) if found is NOT_PLAIN else found
 
     def find(self, *words: object) -> Any | None:
         """Return the JSON of one object, None where there is none of that name."""
+        found = self.client.get([str(word) for word in words], ignore_not_found=True)
+        if found is not NOT_PLAIN:
+            return found
         text = self.read("get", *words, "-o", "json", "--ignore-not-found")
         return json.loads(text) if text else None
 

@@ -14,7 +14,7 @@ from reprieve_testing.chaos.edges import SAVING
 from reprieve_testing.chaos.stage import until
 from reprieve_testing.cluster import ClusterHandle, Program
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 HOUR = 3600
 VICTIMS = 24

@@ -36,7 +36,7 @@ from reprieve_testing.chaos.edges import Edge
 from reprieve_testing.chaos.stage import ChaosNamespace
 from reprieve_testing.cluster import ClusterHandle, Program
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 Json = Any
 

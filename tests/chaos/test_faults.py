@@ -15,7 +15,7 @@ from reprieve_testing.chaos.proxy import ApiProxy
 from reprieve_testing.chaos.stage import ChaosNamespace, until
 from reprieve_testing.cluster import ClusterHandle, Program
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 VICTIMS = 40
 PAUSE_SECONDS = 30.0

@@ -16,7 +16,7 @@ from reprieve_testing.chaos.stage import ChaosNamespace, until
 from reprieve_testing.chaos.villains import BEHAVIOURS, REDIRECTS, HostileWorkloads
 from reprieve_testing.cluster import Program
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 OF_EACH = 6
 BYSTANDERS = 12

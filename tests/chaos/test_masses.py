@@ -13,7 +13,7 @@ from reprieve_testing.chaos.proxy import ApiProxy
 from reprieve_testing.chaos.stage import ChaosNamespace, until
 from reprieve_testing.cluster import ClusterHandle
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 MASS_SECONDS = 60
 """For 500 lives, some two thousand writes, on two cores that simulate their workloads and nodes as well."""

@@ -10,7 +10,7 @@ from reprieve_testing.chaos.director import ChaosRunner
 from reprieve_testing.chaos.edges import SAVED, SAVING, SHORT, PodAction, Trigger
 from reprieve_testing.chaos.stage import ChaosNamespace, until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 Json = Any
 PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}

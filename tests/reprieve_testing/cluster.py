@@ -6,7 +6,6 @@ Independent of pytest. A machine that cannot run a cluster gets the reason as an
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from realcluster import build, lifecycle, state
+from realcluster import build, lifecycle, ports, state
+from realcluster.client import Client, RefusedError
 from realcluster.errors import ClusterError
 from realcluster.install import BASE, NAMESPACE_FILE
 from realcluster.kubectl import Kubectl
@@ -31,7 +31,12 @@ OPERATOR_NAMESPACE = "reprieve-system"
 CONTROLLER = "reprieve.dev/operator"
 _PAUSE_SECONDS = 0.05
 _STOP_SECONDS = 15.0
+_WORKER = "PYTEST_XDIST_WORKER"
+"""`gw0`, `gw1`, …; unset without pytest-xdist."""
+_FIRST_PORT, _PORTS = 25_000, 7_000
+"""Below the ports that Linux gives to outgoing connections (32768 and up), above those of clusters (16443 and up)."""
 _names = count(1)
+_ports = count(os.getpid() * 97 % _PORTS)
 
 
 def wait_for(what: str, find: Callable[[], T | None], seconds: float = 20.0) -> T:
@@ -146,16 +151,32 @@ def new_cluster(name: str, **settings: Json) -> Iterator[state.Cluster]:
         yield lifecycle.up(name, settings, None, Progress())
 
 
+def own_name(name: str) -> str:
+    """Return the name of this worker's own cluster: workers of pytest-xdist share none."""
+    worker = os.environ.get(_WORKER, "")
+    return f"{name}-{worker}" if worker else name
+
+
+def make_namespace(client: Client, name: str) -> None:
+    """Create a namespace in which pods are admitted."""
+    client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    # The controller-manager makes it too, but takes a minute to find an API server that was away.
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    with suppress(RefusedError):
+        client.create(account, namespace=name)
+
+
 @contextmanager
 def cluster_for_tests(
     name: str, *, kwok_nodes: int = 2, variable: str = "REPRIEVE_TEST_CLUSTER"
 ) -> Iterator["ClusterHandle"]:
-    """Return a cluster of one's own for the block, or the one that the variable names, which is then left running."""
+    """Return a cluster of this worker for the block, or the one that the variable names, which is then left running."""
     if kept := os.environ.get(variable):
-        with _ending(ClusterHandle.of(lifecycle.up(kept, {"kwok_nodes": kwok_nodes}, None, Progress()))) as handle:
+        up = lifecycle.up(own_name(kept), {"kwok_nodes": kwok_nodes}, None, Progress())
+        with _ending(ClusterHandle.of(up)) as handle:
             yield handle
         return
-    with new_cluster(name, kwok_nodes=kwok_nodes) as cluster, _ending(ClusterHandle.of(cluster)) as handle:
+    with new_cluster(own_name(name), kwok_nodes=kwok_nodes) as cluster, _ending(ClusterHandle.of(cluster)) as handle:
         yield handle
 
 
@@ -174,6 +195,11 @@ class ClusterHandle:
     cluster: state.Cluster
     kubectl: Kubectl
     programs: list[Program] = field(default_factory=list)
+
+    @property
+    def client(self) -> Client:
+        """Writes objects without a kubectl process."""
+        return self.kubectl.client
 
     @classmethod
     def of(cls, cluster: state.Cluster) -> "ClusterHandle":
@@ -207,11 +233,11 @@ class ClusterHandle:
     def set_policy(self, **data: str) -> None:
         """Write the ConfigMap `reprieve-policy`, whole."""
         metadata = {"name": "reprieve-policy", "namespace": OPERATOR_NAMESPACE}
-        self.kubectl.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        self.client.replace({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
     def account_kubeconfig(self, account: str, namespace: str = OPERATOR_NAMESPACE) -> Path:
         """Write a kubeconfig that holds nothing but a fresh token of a ServiceAccount; return its path."""
-        token = self.kubectl.read("create", "token", account, "-n", namespace).strip()
+        token = self.client.create_token(account, namespace)
         config = json.loads(self.cluster.kubeconfig.read_text())
         config["users"][0]["user"] = {"token": token}
         path = self.cluster.home / "kubeconfigs" / f"{namespace}-{account}.yaml"
@@ -249,16 +275,15 @@ class ClusterHandle:
     def namespace(self, prefix: str) -> Iterator[str]:
         """Make a namespace for the block; afterwards it goes, with whatever finalizers hold its pods."""
         name = f"{prefix}-{next(_names)}-{os.getpid()}"
-        self.kubectl.read("create", "namespace", name)
-        # The controller-manager makes it too, but takes a minute to find an API server that was away.
-        self.kubectl.run("create", "serviceaccount", "default", "-n", name)
+        make_namespace(self.client, name)
         try:
             yield name
         finally:
-            self.kubectl.read("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+            self.client.delete("namespace", name)
             for pod in self.kubectl.get("pods", "-n", name)["items"]:
-                freed = '{"metadata":{"finalizers":null}}'
-                self.kubectl.run("patch", "pod", pod["metadata"]["name"], "-n", name, "--type=merge", "-p", freed)
+                with suppress(RefusedError):
+                    freed = {"metadata": {"finalizers": None}}
+                    self.client.patch("pod", pod["metadata"]["name"], freed, namespace=name)
 
     def create_pod(self, namespace: str, name: str, **metadata: Json) -> Json:
         """Create a pod on a simulated node and return it once it runs."""
@@ -276,7 +301,7 @@ class ClusterHandle:
                 **spec,
             },
         }
-        self.kubectl.read("create", "-f", "-", stdin=json.dumps(document))
+        self.client.create(document)
         return wait_for(f"pod {name} runs", lambda: self._running(namespace, name), 60)
 
     def pod(self, namespace: str, name: str) -> Json | None:
@@ -298,11 +323,14 @@ class ClusterHandle:
 
     def mark(self, namespace: str, name: str) -> None:
         """Ask that a pod go, as a user does."""
-        self.kubectl.read("label", "pod", name, "-n", namespace, "--overwrite", "reprieve.dev/soft-eviction=requested")
+        labels = {"reprieve.dev/soft-eviction": "requested"}
+        self.client.patch("pod", name, {"metadata": {"labels": labels}}, namespace=namespace)
 
     def annotate(self, namespace: str, name: str, text: str) -> None:
         """Set an annotation `key=value`, or remove one, `key-`."""
-        self.kubectl.read("annotate", "pod", name, "-n", namespace, "--overwrite", text)
+        key, said, value = text.partition("=")
+        annotations = {key: value} if said else {key.removesuffix("-"): None}
+        self.client.patch("pod", name, {"metadata": {"annotations": annotations}}, namespace=namespace)
 
     def event_reasons(self, namespace: str, name: str) -> list[str]:
         """Return the reasons of our Events about a pod, in the order of their times."""
@@ -390,6 +418,12 @@ def _shown(value: object) -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """Return a port on which a program can listen.
+
+    A port that the kernel chooses may belong to an outgoing connection of another worker before the program listens.
+    """
+    for _ in range(_PORTS):
+        port = _FIRST_PORT + next(_ports) % _PORTS
+        if ports.is_free(port):
+            return port
+    raise AssertionError(f"no free port from {_FIRST_PORT} to {_FIRST_PORT + _PORTS}")

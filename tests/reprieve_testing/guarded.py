@@ -18,7 +18,7 @@ from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 
-from .cluster import new_cluster, wait_for
+from .cluster import make_namespace, new_cluster, wait_for
 
 Json = Any
 SCHEDULER = "system:kube-scheduler"
@@ -54,8 +54,7 @@ class GuardedCluster:
     def set_capacity(self, node: str, slots: int) -> None:
         """Give a node so much of what the pods of these tests want."""
         patch = {"status": {"capacity": {CPU: str(slots)}, "allocatable": {CPU: str(slots)}}}
-        words = ("patch", "node", node, "--subresource=status", "--type=merge", "-p", json.dumps(patch))
-        self.kubectl.read(*words)
+        self.kubectl.client.patch("node", node, patch, subresource="status")
 
     def label_node(self, node: str, label: str) -> None:
         self.kubectl.read("label", "node", node, label)
@@ -67,13 +66,12 @@ class GuardedCluster:
 
     def set_policy(self, **data: str) -> None:
         """Change some of the policy's settings."""
-        patch = json.dumps({"data": data})
-        self.kubectl.read("patch", "configmap", "reprieve-policy", "-n", "reprieve-system", "--type=merge", "-p", patch)
+        policy = ("configmap", "reprieve-policy", {"data": data})
+        self.kubectl.client.patch(*policy, namespace="reprieve-system")
 
     def create(self, namespace: str, *objects: Json) -> None:
         """Create objects."""
-        items = {"apiVersion": "v1", "kind": "List", "items": objects}
-        self.kubectl.read("-n", namespace, "create", "-f", "-", stdin=json.dumps(items))
+        self.kubectl.client.create(*objects, namespace=namespace)
 
     def pod(self, namespace: str, name: str) -> Json | None:
         return self.kubectl.find("pod", name, "-n", namespace)
@@ -104,7 +102,8 @@ class GuardedCluster:
         pod = self.wait_until("is asked", namespace, name, lambda pod: told in pod["metadata"].get("annotations", {}))
         asked = json.loads(pod["metadata"]["annotations"][told])
         answer = json.dumps({"id": asked["id"], "state": "saved", "step": 7, "path": "/ckpt/7"})
-        self.kubectl.read("annotate", "pod", name, "-n", namespace, f"reprieve.dev/checkpoint-answer={answer}")
+        patch = {"metadata": {"annotations": {"reprieve.dev/checkpoint-answer": answer}}}
+        self.kubectl.client.patch("pod", name, patch, namespace=namespace)
 
     def calls(self, namespace: str, user: str = SCHEDULER, verb: str = "delete") -> list[RemovalCall]:
         """Return the deletions (or, with `create`, evictions) that somebody asked for in a namespace, oldest first."""
@@ -133,13 +132,11 @@ class GuardedCluster:
     def namespace(self, prefix: str) -> Iterator[str]:
         """Make a namespace for the block."""
         name = f"{prefix}-{next(_names)}"
-        self.kubectl.read("create", "namespace", name)
-        # The controller-manager makes it too, a moment later: no pod is admitted without.
-        self.kubectl.run("create", "serviceaccount", "default", "-n", name)
+        make_namespace(self.kubectl.client, name)
         try:
             yield name
         finally:
-            self.kubectl.read("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+            self.kubectl.client.delete("namespace", name)
             self.kubectl.run("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force")
             wait_for("no pods", lambda: not self.kubectl.get("pods", "-n", name)["items"], SECONDS)
 

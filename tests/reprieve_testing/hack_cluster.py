@@ -34,8 +34,7 @@ class OwnCluster(ClusterHandle):
 
     def create(self, *objects: Any) -> None:
         """Create objects given as JSON."""
-        items = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-        self.kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=items)
+        self.client.create(*objects, namespace=NAMESPACE)
 
     def pod_once(self, name: str, what: str, holds: Callable[[Any], object]) -> Any:
         """Wait until a pod is `what`, which `holds` tells; return it as it is then."""

@@ -19,7 +19,7 @@ from reprieve_testing.cluster import wait_for
 from reprieve_testing.extended import ExtenderCluster, a_priority_class, extender_cluster
 from reprieve_testing.hack_cluster import NAMESPACE
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 ROUNDS = (int(os.environ.get("GANG_ROUNDS", "4")) + 1) // 2
 NODES = 4

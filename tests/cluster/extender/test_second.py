@@ -15,7 +15,7 @@ from reprieve_testing.extended import ExtenderCluster, a_pod, a_priority_class, 
 from reprieve_testing.hack_cluster import SECONDS
 from reprieve_testing.manifests import MANIFESTS, read
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 SECOND = MANIFESTS / "scheduler" / "second"
 NAME = "reprieve-scheduler"

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cluster
 LOW, URGENT = "sets-low", "sets-urgent"
 
 
-@pytest.fixture(scope="module", params=[ASYNCHRONOUS, SYNCHRONOUS])
+@pytest.fixture(scope="module", params=[ASYNCHRONOUS, pytest.param(SYNCHRONOUS, marks=pytest.mark.slow)])
 def pace(request: pytest.FixtureRequest) -> str:
     """How the scheduler preempts."""
     return str(request.param)

@@ -16,6 +16,7 @@ from reprieve_testing import storms
 from reprieve_testing.cluster import wait_for
 from reprieve_testing.guarded import HINT, GuardedCluster, a_pod, guarded_cluster
 from reprieve_testing.storms import (
+    ASYNCHRONOUS,
     FEATURE_GATES,
     GANG,
     HIGH,
@@ -35,7 +36,14 @@ pytestmark = pytest.mark.cluster
 LONG = {**HINT, keys.CHECKPOINT_TIMEOUT: "25s"}
 
 
-@pytest.fixture(scope="module", params=FEATURE_GATES)
+PACES = [
+    ASYNCHRONOUS,
+    *(pytest.param(pace, marks=pytest.mark.slow) for pace in FEATURE_GATES if pace != ASYNCHRONOUS),
+]
+"""Of a scheduler as it comes, and as it can be configured or was before."""
+
+
+@pytest.fixture(scope="module", params=PACES)
 def pace(request: pytest.FixtureRequest) -> str:
     """How the scheduler preempts."""
     return str(request.param)

@@ -10,7 +10,7 @@ from bench.preemption.records import ReplayResult
 from bench.preemption.trace import TIERS, Checkpoints, Job, Tier, Trace
 from reprieve_testing.cluster import ClusterHandle, wait_for
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 BATCH, _, _, URGENT, CRITICAL = TIERS
 NODES = 2

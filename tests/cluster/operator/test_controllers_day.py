@@ -19,7 +19,7 @@ from reprieve_policy.kube import timestamp
 from reprieve_testing.day import AuditedCall, Day, a_day
 from reprieve_testing.day_chapters import CHAPTERS, OLD, before
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 CLUSTER = "reprieve-day"
 KUBE_SYSTEM = "system:serviceaccount:kube-system:"
