@@ -91,8 +91,14 @@ class CheckpointHandler:
         if self._current_request is None:
             return HttpResponse.json(_IDLE)
         asked, answer = self._current_request["id"], self._files.read_answer()
-        if answer is not None and answer.document is not None and answer.document.get("id") in (None, asked):
-            return HttpResponse(HTTPStatus.OK, _with_request_id(answer.text, answer.document, asked))
+        if (
+            answer is not None
+            and answer.document is not None
+            and answer.document.get("id") in (None, asked)
+        ):
+            return HttpResponse(
+                HTTPStatus.OK, _with_request_id(answer.text, answer.document, asked)
+            )
         if not self._is_delivered:
             return HttpResponse.json(_IDLE)
         if answer is not None and answer.document is None and answer.is_complete:

@@ -40,7 +40,11 @@ class HttpResponse(NamedTuple):
 
     def render(self) -> bytes:
         """Return it as bytes for the wire."""
-        allow = f"Allow: {', '.join(_METHODS)}\r\n" if self.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+        allow = (
+            f"Allow: {', '.join(_METHODS)}\r\n"
+            if self.status is HTTPStatus.METHOD_NOT_ALLOWED
+            else ""
+        )
         head = (
             f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n{allow}"
             f"Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n"
@@ -68,7 +72,10 @@ def parse(received: bytes | bytearray) -> HttpRequest | HttpResponse | None:
 
 
 def _parse_body(method: str, lines: list[bytes], body: bytes) -> HttpRequest | HttpResponse | None:
-    headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+    headers = [
+        (name.strip().lower(), value.strip())
+        for name, _, value in (line.partition(b":") for line in lines)
+    ]
     lengths = {value for name, value in headers if name == b"content-length"}
     if any(name == b"transfer-encoding" for name, _ in headers) or not lengths:
         return HttpResponse.error(HTTPStatus.LENGTH_REQUIRED)

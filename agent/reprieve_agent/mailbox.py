@@ -85,12 +85,18 @@ class RequestFiles:
         """Return at most a byte more than an answer may have, so that too long is seen as too long, and when it was written."""
         with self._open_folder() as folder:
             try:
-                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+                file = os.open(
+                    name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+                )
             except OSError:
                 return None
         try:
             status = os.fstat(file)
-            return (os.read(file, MAX_ANSWER + 1), status.st_mtime) if stat.S_ISREG(status.st_mode) else None
+            return (
+                (os.read(file, MAX_ANSWER + 1), status.st_mtime)
+                if stat.S_ISREG(status.st_mode)
+                else None
+            )
         except OSError:
             return None
         finally:

@@ -61,7 +61,9 @@ class AgentServer:
 
     def __init__(self, address: str, port: int, handle: Handler) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.create_server((address, port), family=family, backlog=MAX_CONNECTIONS)
+        self._listener = socket.create_server(
+            (address, port), family=family, backlog=MAX_CONNECTIONS
+        )
         self._listener.settimeout(0)
         self._handle = handle
         self._connections: dict[int, _ClientConnection] = {}
@@ -104,13 +106,19 @@ class AgentServer:
         channel.settimeout(0)
         if len(self._connections) >= MAX_CONNECTIONS:
             self._close_connection(next(iter(self._connections)))
-        self._connections[channel.fileno()] = _ClientConnection(channel, time.monotonic() + DEADLINE_SECONDS)
+        self._connections[channel.fileno()] = _ClientConnection(
+            channel, time.monotonic() + DEADLINE_SECONDS
+        )
         self._selector.register(channel, selectors.EVENT_READ)
 
     def _serve_connection(self, fd: int, events: int) -> None:
         connection = self._connections[fd]
         try:
-            wanted = connection.send() if events == selectors.EVENT_WRITE else connection.receive(self._handle_safely)
+            wanted = (
+                connection.send()
+                if events == selectors.EVENT_WRITE
+                else connection.receive(self._handle_safely)
+            )
         except BlockingIOError:
             return
         except OSError:
@@ -124,7 +132,9 @@ class AgentServer:
         try:
             return self._handle(request)
         except OSError as error:
-            return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, f"{error.strerror or type(error).__name__}")
+            return HttpResponse.error(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{error.strerror or type(error).__name__}"
+            )
 
     def _close_connection(self, fd: int) -> None:
         connection = self._connections.pop(fd)

@@ -47,7 +47,9 @@ class SignalSender:
         try:
             descriptor = os.pidfd_open(found.pid)
         except OSError as error:
-            raise UndeliverableError(f"process {found.pid} cannot be held: {error.strerror}") from error
+            raise UndeliverableError(
+                f"process {found.pid} cannot be held: {error.strerror}"
+            ) from error
         try:
             # From here on the number cannot be another process's; it may have become one's before.
             if self._process(found.pid) != found:
@@ -55,7 +57,9 @@ class SignalSender:
             self._require_handler(found.pid)
             signal.pidfd_send_signal(descriptor, self._number)
         except PermissionError as error:
-            raise UndeliverableError(f"process {found.pid} is another user's than {os.getuid()}") from error
+            raise UndeliverableError(
+                f"process {found.pid} is another user's than {os.getuid()}"
+            ) from error
         except ProcessLookupError as error:
             raise UndeliverableError(f"process {found.pid} ended") from error
         finally:
@@ -69,7 +73,11 @@ class SignalSender:
         containers: dict[str, list[_Process]] = {}
         for process in self._processes():
             mount = self._mount(process.pid)
-            if mount is not None and mount.id != own.id and (mount.device, mount.root) == (own.device, own.root):
+            if (
+                mount is not None
+                and mount.id != own.id
+                and (mount.device, mount.root) == (own.device, own.root)
+            ):
                 containers.setdefault(mount.id, []).append(process)
         if len(containers) != 1:
             count = "no" if not containers else "more than one"
@@ -108,4 +116,6 @@ class SignalSender:
             return None
         rows = (line.split(" ") for line in text.splitlines())
         mounts = [_Mount(row[0], row[2], row[3], row[4]) for row in rows if len(row) > 4]
-        return next((mount for mount in reversed(mounts) if mount.mount_point == self._folder), None)
+        return next(
+            (mount for mount in reversed(mounts) if mount.mount_point == self._folder), None
+        )

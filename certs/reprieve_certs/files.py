@@ -18,7 +18,9 @@ _LOG = logging.getLogger(__name__)
 class CertificateFiles:
     """Loads `tls.crt` and `tls.key` of a directory; `is_established` once a pair was loaded."""
 
-    def __init__(self, directory: Path, serving: ServingContext, *, count_failure: Callable[[], None]) -> None:
+    def __init__(
+        self, directory: Path, serving: ServingContext, *, count_failure: Callable[[], None]
+    ) -> None:
         self._directory, self._serving, self._count_failure = directory, serving, count_failure
         self._rejected: tuple[bytes, bytes] | None = None
         self.is_ready = False
@@ -35,7 +37,10 @@ class CertificateFiles:
         try:
             pair = self._read(SERVING_CERTIFICATE), self._read(SERVING_KEY)
             if pair != self._rejected and self._serving.load(*pair):
-                _LOG.info("serving certificate loaded", extra={"expires_at": str(self._serving.expires_at)})
+                _LOG.info(
+                    "serving certificate loaded",
+                    extra={"expires_at": str(self._serving.expires_at)},
+                )
                 self.is_ready = True
         except (OSError, ValueError) as error:
             self._rejected = pair

@@ -61,6 +61,10 @@ def _patch(webhooks: Sequence[_CaWebhook], wanted: str) -> list[dict[str, str]]:
     for index, webhook in enumerate(webhooks):
         if webhook.clientConfig.caBundle != wanted:
             # The test refuses the whole patch if webhooks were added or removed since they were read.
-            operations.append({"op": "test", "path": f"/webhooks/{index}/name", "value": webhook.name})
-            operations.append({"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": wanted})
+            operations.append(
+                {"op": "test", "path": f"/webhooks/{index}/name", "value": webhook.name}
+            )
+            operations.append(
+                {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": wanted}
+            )
     return operations

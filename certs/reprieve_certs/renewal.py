@@ -70,7 +70,11 @@ def apply_step(
     if bundle is None or step is RenewalStep.REPLACE_ALL:
         return _replace_all(salvaged if bundle is None else bundle.trusted, names, now)
     kept = _still_trusted(bundle.retired, now)
-    next_ca = bundle.next_ca if bundle.next_ca and not _is_expired(bundle.next_ca.certificate, now) else None
+    next_ca = (
+        bundle.next_ca
+        if bundle.next_ca and not _is_expired(bundle.next_ca.certificate, now)
+        else None
+    )
     if step is RenewalStep.PROMOTE_CA and next_ca is not None:
         serving = issue.issue_serving(next_ca, names, now)
         return Bundle(next_ca, serving, None, (bundle.ca.certificate, *kept))
@@ -81,12 +85,16 @@ def apply_step(
     return Bundle(bundle.ca, bundle.serving, next_ca, kept)
 
 
-def _replace_all(trusted: tuple[x509.Certificate, ...], names: ServingNames, now: datetime) -> Bundle:
+def _replace_all(
+    trusted: tuple[x509.Certificate, ...], names: ServingNames, now: datetime
+) -> Bundle:
     ca = issue.issue_ca(now)
     return Bundle(ca, issue.issue_serving(ca, names, now), None, _still_trusted(trusted, now))
 
 
-def _still_trusted(certificates: tuple[x509.Certificate, ...], now: datetime) -> tuple[x509.Certificate, ...]:
+def _still_trusted(
+    certificates: tuple[x509.Certificate, ...], now: datetime
+) -> tuple[x509.Certificate, ...]:
     unexpired = (certificate for certificate in certificates if not _is_expired(certificate, now))
     return tuple(unexpired)[:MAX_RETIRED]
 

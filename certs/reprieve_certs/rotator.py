@@ -83,7 +83,9 @@ class Rotator:
                 await self.ensure()
             except (ApiError, LookupError) as error:
                 # Expected where the API server is away or the manifests are not applied: a sentence says all.
-                _LOG.warning("certificates not ensured", extra={"error": str(error), "retry_seconds": delay})
+                _LOG.warning(
+                    "certificates not ensured", extra={"error": str(error), "retry_seconds": delay}
+                )
             except Exception:  # noqa: BLE001 - see below; logged with its traceback
                 # Whatever it was: the last good certificate serves on, and the next pass may succeed.
                 _LOG.exception("certificates not ensured", extra={"retry_seconds": delay})

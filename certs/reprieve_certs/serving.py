@@ -36,10 +36,16 @@ class ServingContext:
             _load_from_memory(context, certificate_pem, key_pem)
         except ssl.SSLError as error:
             raise ValueError(f"certificate and key are no pair: {error.reason}") from error
-        self._current, self._loaded, self.expires_at = context, (certificate_pem, key_pem), expires_at
+        self._current, self._loaded, self.expires_at = (
+            context,
+            (certificate_pem, key_pem),
+            expires_at,
+        )
         return True
 
-    def _select_context(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> int | None:  # noqa: ARG002
+    def _select_context(
+        self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
+    ) -> int | None:  # noqa: ARG002
         if self._current is None:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
         connection.context = self._current

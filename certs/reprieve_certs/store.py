@@ -44,12 +44,17 @@ class KubernetesSecretStore:
             return _to_stored_secret(await self._api.get(self._path, _Secret))
         except ApiError as error:
             if error.status == _NOT_FOUND:
-                raise MissingSecret(f"apply the manifests: there is no Secret {self._display_name}") from error
+                raise MissingSecret(
+                    f"apply the manifests: there is no Secret {self._display_name}"
+                ) from error
             raise
 
     async def write(self, data: Mapping[str, bytes], version: str) -> StoredSecret:
         """Replace the bundle's keys; `Conflict` where another replica was first."""
-        texts = {key: base64.b64encode(data[key]).decode() if key in data else None for key in bundle.KEYS}
+        texts = {
+            key: base64.b64encode(data[key]).decode() if key in data else None
+            for key in bundle.KEYS
+        }
         body = {"metadata": {"resourceVersion": version}, "data": texts}
         try:
             return _to_stored_secret(await self._api.patch(self._path, body, _Secret))

@@ -29,17 +29,29 @@ class CommandEntry(NamedTuple):
 
 COMMANDS: Mapping[str, CommandEntry] = {
     "check": CommandEntry(
-        "reprieve_cli.commands.check", "Check manifests, without a cluster, by the rules that would admit them."
+        "reprieve_cli.commands.check",
+        "Check manifests, without a cluster, by the rules that would admit them.",
     ),
-    "audit": CommandEntry("reprieve_cli.commands.audit", "List what is in a cluster and breaks a rule."),
+    "audit": CommandEntry(
+        "reprieve_cli.commands.audit", "List what is in a cluster and breaks a rule."
+    ),
     "evict": CommandEntry("reprieve_cli.commands.evict", "Ask pods to save their work and go."),
-    "reclaim": CommandEntry("reprieve_cli.commands.reclaim", "Begin to give a lent node back to its home."),
-    "explain": CommandEntry("reprieve_cli.commands.explain", "Say what would happen to a pod that had to go."),
-    "simulate": CommandEntry("reprieve_cli.commands.simulate", "Say whom a pod would preempt, and why not the others."),
-    "cleanup": CommandEntry("reprieve_cli.commands.cleanup", "Remove every trace before uninstalling."),
+    "reclaim": CommandEntry(
+        "reprieve_cli.commands.reclaim", "Begin to give a lent node back to its home."
+    ),
+    "explain": CommandEntry(
+        "reprieve_cli.commands.explain", "Say what would happen to a pod that had to go."
+    ),
+    "simulate": CommandEntry(
+        "reprieve_cli.commands.simulate", "Say whom a pod would preempt, and why not the others."
+    ),
+    "cleanup": CommandEntry(
+        "reprieve_cli.commands.cleanup", "Remove every trace before uninstalling."
+    ),
     "watch": CommandEntry("reprieve_cli.commands.watch", "Show victims as they go."),
     "render": CommandEntry(
-        "reprieve_cli.commands.render", "Write the rules as policies that the API server evaluates itself."
+        "reprieve_cli.commands.render",
+        "Write the rules as policies that the API server evaluates itself.",
     ),
 }
 
@@ -69,7 +81,9 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in self._entries.items()])
 
 
-@click.command(cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="reprieve", message="reprieve %(version)s")
 @click.pass_context
 def reprieve(ctx: click.Context) -> None:
@@ -85,7 +99,11 @@ def main() -> NoReturn:
     """
     is_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
     try:
-        sys.exit(reprieve.main(prog_name="kubectl reprieve" if is_plugin else "reprieve", standalone_mode=False))
+        sys.exit(
+            reprieve.main(
+                prog_name="kubectl reprieve" if is_plugin else "reprieve", standalone_mode=False
+            )
+        )
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

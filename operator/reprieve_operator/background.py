@@ -15,7 +15,9 @@ BackgroundTask = Callable[[], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def background(*work: BackgroundTask, restart_seconds: float = _RESTART_SECONDS) -> AsyncIterator[None]:
+async def background(
+    *work: BackgroundTask, restart_seconds: float = _RESTART_SECONDS
+) -> AsyncIterator[None]:
     """Run the work beside the body and end it with that."""
     tasks = [asyncio.create_task(_restart_on_failure(one, restart_seconds)) for one in work]
     try:

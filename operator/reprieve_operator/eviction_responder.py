@@ -13,7 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from reprieve_policy.eviction_requests import objects, responder
-from reprieve_policy.eviction_requests.objects import EvictionSpec, EvictionStatus, ResponderAssignment, ResponderTurn
+from reprieve_policy.eviction_requests.objects import (
+    EvictionSpec,
+    EvictionStatus,
+    ResponderAssignment,
+    ResponderTurn,
+)
 from reprieve_policy.eviction_requests.responder import ObservedPod, ResponderReport
 from reprieve_policy.kube.timestamp import render
 from reprieve_policy.lifecycle import mark
@@ -102,7 +107,9 @@ class EvictionResponder:
                         await self._changed.wait()
 
     def _pause(self) -> float:
-        is_active = any(known.asked.turn is ResponderTurn.ACTIVE for known in self._evictions.values())
+        is_active = any(
+            known.asked.turn is ResponderTurn.ACTIVE for known in self._evictions.values()
+        )
         settings = self._settings
         is_soon = is_active or self._has_failed
         seconds = settings.poll_interval_seconds if is_soon else settings.resync_interval_seconds
@@ -112,7 +119,9 @@ class EvictionResponder:
         asked = objects.read(found.metadata.uid or "", found.spec, found.status)
         key = found.metadata.namespace or "", found.metadata.name or ""
         known = self._evictions.get(key)
-        if known is not None and _resource_version(found.metadata) < _resource_version(known.metadata):
+        if known is not None and _resource_version(found.metadata) < _resource_version(
+            known.metadata
+        ):
             # The watch has not told yet what we wrote: without this, it would be written once more.
             return
         self._evictions.pop(key, None)
@@ -160,10 +169,20 @@ class EvictionResponder:
             "name": objects.RESPONDER_NAME,
             "heartbeatTime": render(report.heartbeat_at),
             "message": report.message,
-            **({} if report.expected_at is None else {"expectedCompletionTime": render(report.expected_at)}),
-            **({} if report.completed_at is None else {"completionTime": render(report.completed_at)}),
+            **(
+                {}
+                if report.expected_at is None
+                else {"expectedCompletionTime": render(report.expected_at)}
+            ),
+            **(
+                {}
+                if report.completed_at is None
+                else {"completionTime": render(report.completed_at)}
+            ),
         }
-        self._on_eviction(await self._effects.write_responder_status(path, known.metadata, said, NativeEviction))
+        self._on_eviction(
+            await self._effects.write_responder_status(path, known.metadata, said, NativeEviction)
+        )
 
     async def _unmark_abandoned(self) -> None:
         """Take our mark from pods whose Eviction was deleted, also while nobody watched."""
@@ -183,7 +202,9 @@ class EvictionResponder:
         except ApiError as error:
             self._has_failed = True
             if error.status not in _GONE_OR_CHANGED:
-                _log.warning("eviction not answered", extra={"object": metadata.key, "error": str(error)})
+                _log.warning(
+                    "eviction not answered", extra={"object": metadata.key, "error": str(error)}
+                )
 
     def _report_missing_right(self) -> None:
         is_barred = self._reflector.absent_status == _FORBIDDEN
@@ -195,10 +216,13 @@ class EvictionResponder:
 
 def _observe(pod: VictimPod) -> ObservedPod:
     return ObservedPod(
-        names_responder=any(found.name == objects.RESPONDER_NAME for found in pod.spec.evictionResponders or ()),
+        names_responder=any(
+            found.name == objects.RESPONDER_NAME for found in pod.spec.evictionResponders or ()
+        ),
         has_ended=pod_state.has_ended(pod),
         mark_request_uid=pod_state.eviction_request_uid(pod),
-        is_marked=pod_state.is_requested(pod.metadata) or pod.metadata.deletionTimestamp is not None,
+        is_marked=pod_state.is_requested(pod.metadata)
+        or pod.metadata.deletionTimestamp is not None,
         state=pod_state.state_of(pod.metadata),
         deletion_ends_at=pod_state.grace_ends_at(pod),
     )

@@ -53,7 +53,12 @@ class Leader:
     """Makes terms: everything that outlives one is here."""
 
     def __init__(
-        self, api: Api, lease_api: Api, settings: OperatorSettings, clock: Clock, metrics: OperatorMetrics
+        self,
+        api: Api,
+        lease_api: Api,
+        settings: OperatorSettings,
+        clock: Clock,
+        metrics: OperatorMetrics,
     ) -> None:
         self._api = api
         self._settings = settings
@@ -66,13 +71,23 @@ class Leader:
         self._victim_watch: VictimWatch | None = None
         self.election = LeaderElection(lease_api, settings, clock)
         self._call_limiter = CallLimiter(_MAX_CALLS)
-        self._announcer = EventRecorder(api, self._call_limiter, settings.holder_identity, metrics, clock)
+        self._announcer = EventRecorder(
+            api, self._call_limiter, settings.holder_identity, metrics, clock
+        )
         self.policy = PolicySource(
-            api, settings.namespace, self._announcer, metrics, is_leading=lambda: self.election.is_leading
+            api,
+            settings.namespace,
+            self._announcer,
+            metrics,
+            is_leading=lambda: self.election.is_leading,
         )
         metrics.leader.set_function(lambda: self.election.is_leading)
-        metrics.gated_pods.set_function(lambda: self._gate_controller.count_gated() if self._gate_controller else 0)
-        metrics.diverging_gangs.set_function(lambda: self._divergence.count_diverging() if self._divergence else 0)
+        metrics.gated_pods.set_function(
+            lambda: self._gate_controller.count_gated() if self._gate_controller else 0
+        )
+        metrics.diverging_gangs.set_function(
+            lambda: self._divergence.count_diverging() if self._divergence else 0
+        )
         metrics.register_watches(lambda: {"policy": self.policy.reflector, **self._watches})
         metrics.register_victims(
             lambda: self._registry.count_by_phase() if self._registry else {},
@@ -86,7 +101,11 @@ class Leader:
 
         Another process may be answered. An API server that is away, or refuses, is none of a restart's business.
         """
-        silent_seconds = 0.0 if self._victim_watch is None else self._victim_watch.reflector.seconds_since_response
+        silent_seconds = (
+            0.0
+            if self._victim_watch is None
+            else self._victim_watch.reflector.seconds_since_response
+        )
         return silent_seconds < _MAX_WATCH_SILENCE_SECONDS or not self.election.is_leading
 
     async def lead(self) -> None:
@@ -120,10 +139,14 @@ class Leader:
                 tally=Reporter(self._announcer, self._metrics, namespaces),
             ),
         )
-        census = DivergenceMonitor(self._api, effects, self._announcer, self.policy, namespaces, self._clock)
+        census = DivergenceMonitor(
+            self._api, effects, self._announcer, self.policy, namespaces, self._clock
+        )
         sweep = PodResync(self._api, effects, keepers, self._announcer, census)
         gatekeeper = self._make_gate_controller(effects)
-        responder = EvictionResponder(self._api, effects, keepers, self.policy, self._clock, self._settings)
+        responder = EvictionResponder(
+            self._api, effects, keepers, self.policy, self._clock, self._settings
+        )
         seconds = self._settings.resync_interval_seconds
         resumer = JobResumer(effects, self._announcer, self._clock, interval_seconds=seconds)
         self._registry, self._gate_controller, self._divergence = keepers, gatekeeper, census
@@ -133,7 +156,14 @@ class Leader:
                 self._api, partial(self._on_pod_update, keepers), keepers.on_pod_delete
             )
             self._watches = {"pods": watch.reflector, "namespaces": namespaces.reflector}
-            beside_them = (self._announcer.run, sweeping, gatekeeper.run, resumer.run, requeuer.run, responder.run)
+            beside_them = (
+                self._announcer.run,
+                sweeping,
+                gatekeeper.run,
+                resumer.run,
+                requeuer.run,
+                responder.run,
+            )
             async with background(watch.run, *beside_them):
                 await asyncio.Event().wait()
         finally:

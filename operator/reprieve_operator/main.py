@@ -51,7 +51,9 @@ async def run(settings: OperatorSettings) -> None:
     # Whoever leads has read the Lease: it knows what time it is before it meets its first victim.
     terms = Leader(api, lease_api, settings, Clock(now=lease_api.server_time.now), metrics)
     server = ProbeServer(
-        metrics, is_ready=lambda: terms.policy.reflector.is_synced, is_healthy=lambda: terms.is_healthy
+        metrics,
+        is_ready=lambda: terms.policy.reflector.is_synced,
+        is_healthy=lambda: terms.is_healthy,
     )
     await server.start(settings.listen_address, settings.listen_port)
     work = [

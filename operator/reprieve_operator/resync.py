@@ -89,4 +89,6 @@ class PodResync:
             unreadable[uid] = complaint
             if self._reported.get(uid) != complaint:
                 note = f"the mark cannot be read, so nothing is evicted: {complaint}"
-                self._announcer.event(ObjectReference.for_pod(metadata), "SoftEvictionUnreadable", note)
+                self._announcer.event(
+                    ObjectReference.for_pod(metadata), "SoftEvictionUnreadable", note
+                )

@@ -12,7 +12,11 @@ class ProbeServer:
     """Answers as soon as the program runs; ready once it can do its work."""
 
     def __init__(
-        self, metrics: OperatorMetrics, *, is_ready: Callable[[], bool], is_healthy: Callable[[], bool]
+        self,
+        metrics: OperatorMetrics,
+        *,
+        is_ready: Callable[[], bool],
+        is_healthy: Callable[[], bool],
     ) -> None:
         self._metrics = metrics
         self._is_ready = is_ready
@@ -44,4 +48,6 @@ class ProbeServer:
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(self._metrics.registry), headers={"Content-Type": content_type})
+        return web.Response(
+            body=encode(self._metrics.registry), headers={"Content-Type": content_type}
+        )

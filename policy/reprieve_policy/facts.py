@@ -65,7 +65,9 @@ def default_class(view: PodView, facts: Facts) -> int:
         WORKLOAD_TYPE_CLASS.get(policy.workload_type or ""),
         facts.settings.default_class,
     )
-    allowed = (value for value in candidates if value is not None and value in policy.allowed_classes)
+    allowed = (
+        value for value in candidates if value is not None and value in policy.allowed_classes
+    )
     return next(allowed, max(policy.allowed_classes.classes))
 
 

@@ -189,5 +189,7 @@ _ESCAPES = str.maketrans(ESCAPES)
 _SURROGATES = (0xD800, 0xDFFF)
 """Lone ones: no request can carry one, but a file on a disk can."""
 _UNSHOWN = re.compile(
-    "[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in (*HIDDEN_CODE_POINTS, _SURROGATES)) + "]"
+    "["
+    + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in (*HIDDEN_CODE_POINTS, _SURROGATES))
+    + "]"
 )

@@ -9,7 +9,9 @@ OwnerLookup = Callable[[str, str], Awaitable[ObjectMeta | None]]
 """By resource and name, in the pod's namespace."""
 
 
-async def find_root_owner(reference: OwnerReference, get_metadata: OwnerLookup) -> OwnerReference | None:
+async def find_root_owner(
+    reference: OwnerReference, get_metadata: OwnerLookup
+) -> OwnerReference | None:
     """Return the JobSet, say, that makes the Job which `reference` names anew; `None` where nobody does.
 
     Raises what `look_up` raises. An object made anew under an old name is another.

@@ -27,7 +27,12 @@ class PolicyConfigMap:
     """Watches the ConfigMap; `current` is always usable, and `on_change` hears of each that comes or goes."""
 
     def __init__(
-        self, api: Api, namespace: str, name: str, *, on_change: Callable[["PolicyConfigMap"], None] = lambda _: None
+        self,
+        api: Api,
+        namespace: str,
+        name: str,
+        *,
+        on_change: Callable[["PolicyConfigMap"], None] = lambda _: None,
     ) -> None:
         self.namespace, self.name = namespace, name
         self.effective = EffectivePolicy()

@@ -49,7 +49,9 @@ async def proxy(cluster: ClusterHandle) -> AsyncIterator[ApiProxy]:
 @pytest.fixture
 def kubeconfig(cluster: ClusterHandle, proxy: ApiProxy, tmp_path: Path) -> Path:
     """The operator's credentials, by way of the proxy."""
-    return proxy.kubeconfig(cluster.account_kubeconfig("reprieve-operator"), tmp_path / "kubeconfig")
+    return proxy.kubeconfig(
+        cluster.account_kubeconfig("reprieve-operator"), tmp_path / "kubeconfig"
+    )
 
 
 @pytest.fixture

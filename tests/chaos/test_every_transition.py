@@ -60,15 +60,17 @@ def roles_at(written: Iterable[Edge], beside: Iterable[KillPoint] = BESIDE) -> R
     points = [(edge, point_of(edge)) for edge in written] + [(ENDS_WELL, point) for point in beside]
     for when in SIDES:
         for edge, point in points:
-            roles[f"{when} {point.name}"] = lambda name, edge=edge, point=point, when=when: victim_for_edge(
-                edge, point, when, name
+            roles[f"{when} {point.name}"] = lambda name, edge=edge, point=point, when=when: (
+                victim_for_edge(edge, point, when, name)
             )
     return roles
 
 
 def lost_roles() -> Roles:
     """Return who loses its object, and its operator before it can see that."""
-    return {f"after {edge}": lambda name, edge=edge: lost_at(edge, name) for edge in edges.lost_edges()}
+    return {
+        f"after {edge}": lambda name, edge=edge: lost_at(edge, name) for edge in edges.lost_edges()
+    }
 
 
 def unseen_roles() -> Roles:
@@ -131,7 +133,10 @@ def prepare(cluster: ClusterHandle, kubeconfig: Path) -> Callable[[], Program]:
 
 @pytest.fixture
 def crash(
-    director: ChaosRunner, stage: ChaosNamespace, prepare: Callable[[], Program], say: Callable[[str], None]
+    director: ChaosRunner,
+    stage: ChaosNamespace,
+    prepare: Callable[[], Program],
+    say: Callable[[str], None],
 ) -> Crash:
     """Kill operators until each kill has happened often enough, and check every victim of it."""
 
@@ -143,7 +148,9 @@ def crash(
                 actors = company(roles, director.hits, number, at_once)
                 if not actors:
                     break
-                lacking = {kill: director.hits[kill] for kill in roles if director.hits[kill] < TIMES}
+                lacking = {
+                    kill: director.hits[kill] for kill in roles if director.hits[kill] < TIMES
+                }
                 assert number <= MOST_ROUNDS, f"too rare: {lacking}"
                 await director.create_victims(actors)
                 await director.mark()
@@ -160,13 +167,17 @@ def crash(
     return crash
 
 
-async def test_killed_at_every_write_it_resumes_exactly(crash: Crash, say: Callable[[str], None]) -> None:
+async def test_killed_at_every_write_it_resumes_exactly(
+    crash: Crash, say: Callable[[str], None]
+) -> None:
     """Of the time that a victim takes, this says little: killed so often, most of it counts as time in which nobody could act.
 
     What fails here is one with which nothing happens for long. That each ends within its bound is shown in the other files,
     with one outage or none.
     """
-    await crash({**roles_at(edges.written_edges()), **lost_roles(), **unseen_roles()}, AT_ONCE["delete"])
+    await crash(
+        {**roles_at(edges.written_edges()), **lost_roles(), **unseen_roles()}, AT_ONCE["delete"]
+    )
     assert edges.left_edges() == []
     say("each edge of the table")
 
@@ -177,17 +188,27 @@ async def test_killed_around_each_eviction_it_evicts_each_once(
     cluster.set_policy(extensionPercent="100", ceiling="10m", endWith="evict")
     await crash(roles_at(edges.ending_edges()), AT_ONCE["evict"])
     # That it is once for each was checked with everything else; no DELETE is among them.
-    ends = {write.what for write in records.read_writes(director.audit_log, stage.namespace) if write.is_deletion}
+    ends = {
+        write.what
+        for write in records.read_writes(director.audit_log, stage.namespace)
+        if write.is_deletion
+    }
     assert ends == {"create eviction"}
 
 
 async def test_killed_as_it_stands_down_what_a_budget_holds_at_the_ceiling_it_deletes_none(
     cluster: ClusterHandle, director: ChaosRunner, stage: ChaosNamespace, crash: Crash
 ) -> None:
-    cluster.set_policy(ceiling="20s", checkpointTimeout="10s", maxDeferral="5s", nearCompletion="0s")
+    cluster.set_policy(
+        ceiling="20s", checkpointTimeout="10s", maxDeferral="5s", nearCompletion="0s"
+    )
     await stage.hold()
     await crash(roles_at([edges.AT_THE_CEILING], beside=()), AT_ONCE["hold"])
-    ends = [write for write in records.read_writes(director.audit_log, stage.namespace) if write.is_deletion]
+    ends = [
+        write
+        for write in records.read_writes(director.audit_log, stage.namespace)
+        if write.is_deletion
+    ]
     assert {write.what for write in ends} == {"create eviction"}
     assert not any(write.has_succeeded for write in ends)
 
@@ -196,10 +217,14 @@ async def check_ledgers(stage: ChaosNamespace, actors: list[ScriptedVictim]) -> 
     """Assert that each eviction was counted on its owner, once; of one that stayed after all, that it is not."""
     for actor in filter(lambda actor: actor.has_owner, actors):
         owner = await stage.owner(actor.name)
-        assert counted(owner) == (0 if actor.trigger.is_held else 1), f"{actor.name}: {owner['metadata']}"
+        assert counted(owner) == (0 if actor.trigger.is_held else 1), (
+            f"{actor.name}: {owner['metadata']}"
+        )
 
 
 def counted(owner: Json) -> int:
     """Return the number of evictions in a Job's ledger."""
     ledger = owner["metadata"].get("annotations", {}).get(keys.LEDGER)
-    return 0 if ledger is None else sum(slot["count"] for slot in json.loads(ledger)["slots"].values())
+    return (
+        0 if ledger is None else sum(slot["count"] for slot in json.loads(ledger)["slots"].values())
+    )

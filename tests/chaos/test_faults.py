@@ -87,7 +87,9 @@ async def test_what_happened_while_no_watch_came_through_and_its_version_was_for
 ) -> None:
     # Without so long a lease, a slow start of the API server would end the term, and the next one lists all anew.
     long = {"lease_duration_seconds": 120, "renew_deadline_seconds": 100.0}
-    operator = await director.start_leader(sweep_interval_seconds=300, resync_interval_seconds=300, **long)
+    operator = await director.start_leader(
+        sweep_interval_seconds=300, resync_interval_seconds=300, **long
+    )
     before = await in_flight(director)
     proxy.watches_allowed.clear()
     proxy.cut_watches()
@@ -109,7 +111,11 @@ async def test_what_happened_while_no_watch_came_through_and_its_version_was_for
 
 
 async def test_a_leader_that_stands_still_for_half_a_minute(director: ChaosRunner) -> None:
-    usual = {"lease_duration_seconds": 15, "renew_deadline_seconds": 10.0, "retry_period_seconds": 2.0}
+    usual = {
+        "lease_duration_seconds": 15,
+        "renew_deadline_seconds": 10.0,
+        "retry_period_seconds": 2.0,
+    }
     first = await director.start_leader(identity="first", **usual)
     actors = await in_flight(director)
     second = director.start(identity="second", **usual)

@@ -109,7 +109,10 @@ async def changing(stage: ChaosNamespace, actors: list[ScriptedVictim]) -> Async
 
     async def change(actor: ScriptedVictim) -> None:
         for count in range(1_000_000):
-            metadata = {"labels": {keys.SOFT_EVICTION: "requested"}, "annotations": {"example.com/tick": str(count)}}
+            metadata = {
+                "labels": {keys.SOFT_EVICTION: "requested"},
+                "annotations": {"example.com/tick": str(count)},
+            }
             await stage.patch(actor.name, {"metadata": metadata})
 
     work = [asyncio.create_task(change(actor)) for actor in actors]

@@ -25,7 +25,9 @@ async def test_a_namespace_deleted_under_a_hundred_victims_is_gone_soon(
     cluster: ClusterHandle, director: ChaosRunner, stage: ChaosNamespace
 ) -> None:
     operator = await director.start_leader()
-    await director.create_victims(ScriptedVictim(f"v-{index}", scripted_answer=SAVING) for index in range(100))
+    await director.create_victims(
+        ScriptedVictim(f"v-{index}", scripted_answer=SAVING) for index in range(100)
+    )
     await director.mark()
 
     async def held() -> bool:
@@ -50,7 +52,9 @@ async def test_five_hundred_marked_in_one_second(
 ) -> None:
     # The pace of a real cluster: a hundred and twenty-five that never answer are asked again all the time.
     await director.start_leader(poll_interval_seconds=5)
-    await director.create_victims(replace(actor, slack_seconds=MASS_SECONDS) for actor in mixed_victims("v", 500))
+    await director.create_victims(
+        replace(actor, slack_seconds=MASS_SECONDS) for actor in mixed_victims("v", 500)
+    )
     # They reach the operator together, however long this machine takes to write five hundred marks.
     proxy.watches_allowed.clear()
     proxy.cut_watches()

@@ -25,7 +25,9 @@ async def told(director: ChaosRunner, *actors: ScriptedVictim) -> None:
     await director.create_victims(actors)
     await director.mark()
     for actor in actors:
-        await until(f"{actor.name} saves", lambda actor=actor: is_in(actor, Phase.CHECKPOINTING), 30)
+        await until(
+            f"{actor.name} saves", lambda actor=actor: is_in(actor, Phase.CHECKPOINTING), 30
+        )
 
 
 async def spared(director: ChaosRunner, actor: ScriptedVictim) -> None:
@@ -35,14 +37,20 @@ async def spared(director: ChaosRunner, actor: ScriptedVictim) -> None:
 
 
 def disruption(pod: Json) -> list[str]:
-    return [found["status"] for found in pod["status"]["conditions"] if found["type"] == "DisruptionTarget"]
+    return [
+        found["status"]
+        for found in pod["status"]["conditions"]
+        if found["type"] == "DisruptionTarget"
+    ]
 
 
 async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(
     director: ChaosRunner, stage: ChaosNamespace
 ) -> None:
     first = await director.start_leader(identity="same")
-    actor = ScriptedVictim("spared", scripted_answer=SAVING, trigger=Trigger(action=PodAction.UNMARK))
+    actor = ScriptedVictim(
+        "spared", scripted_answer=SAVING, trigger=Trigger(action=PodAction.UNMARK)
+    )
     await told(director, actor)
     first.kill()
     await stage.unmark(actor.name)
@@ -59,7 +67,9 @@ async def test_a_disruption_that_a_scheduler_announced_is_taken_back_with_the_ma
     director: ChaosRunner, stage: ChaosNamespace
 ) -> None:
     await director.start_leader()
-    actor = ScriptedVictim("announced", scripted_answer=SAVING, trigger=Trigger(action=PodAction.UNMARK))
+    actor = ScriptedVictim(
+        "announced", scripted_answer=SAVING, trigger=Trigger(action=PodAction.UNMARK)
+    )
     await told(director, actor)
     conditions = (await stage.pods())[actor.name]["status"]["conditions"]
     await stage.patch(actor.name, {"status": {"conditions": [*conditions, PREEMPTED]}}, "status")
@@ -83,7 +93,9 @@ async def test_a_disruption_that_a_scheduler_announced_hastens_nothing(
     await director.check()
 
 
-async def test_a_ledger_for_an_owner_that_is_gone_holds_nobody_up(director: ChaosRunner, stage: ChaosNamespace) -> None:
+async def test_a_ledger_for_an_owner_that_is_gone_holds_nobody_up(
+    director: ChaosRunner, stage: ChaosNamespace
+) -> None:
     await director.start_leader()
     actor = ScriptedVictim("orphan", scripted_answer=SAVING, has_owner=True)
     await told(director, actor)
@@ -96,7 +108,10 @@ async def test_a_pod_made_anew_under_the_same_name_is_nobodys_victim(
 ) -> None:
     first = await director.start_leader(identity="same")
     actor = ScriptedVictim(
-        "twin", scripted_answer=SAVED, trigger=Trigger(action=PodAction.DELETE), trigger_phase=Phase.EXTENDED
+        "twin",
+        scripted_answer=SAVED,
+        trigger=Trigger(action=PodAction.DELETE),
+        trigger_phase=Phase.EXTENDED,
     )
     await director.create_victims([actor])
     first.kill()

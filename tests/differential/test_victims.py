@@ -26,7 +26,8 @@ pytestmark = pytest.mark.cluster
 
 NAME = "reprieve-victims"
 SCENES = population.all_scenarios(
-    int(os.environ.get("REPRIEVE_SCENES", population.GENERATED)), int(os.environ.get("REPRIEVE_SEED", population.SEED))
+    int(os.environ.get("REPRIEVE_SCENES", population.GENERATED)),
+    int(os.environ.get("REPRIEVE_SEED", population.SEED)),
 )
 SECONDS = 120.0 + len(SCENES)
 """A busy machine has needed a third of it."""
@@ -54,13 +55,19 @@ def run() -> Iterator[Run]:
             found = asyncio.run(arena.run(ours.configuration, seconds=SECONDS))
             yield Run(
                 {scene.name: found[scene.name, UPSTREAM.name] for scene in SCENES},
-                {scene.name: rule.with_gangs(scene, found[scene.name, REPRIEVE.name]) for scene in SCENES},
+                {
+                    scene.name: rule.with_gangs(scene, found[scene.name, REPRIEVE.name])
+                    for scene in SCENES
+                },
                 ours.calls() - before,
             )
 
 
 def test_published_use_cases_have_the_published_outcome_on_both_schedulers(run: Run) -> None:
-    said = {case.sentence: (run.upstream[case.scene.name], run.reprieve[case.scene.name]) for case in USE_CASES}
+    said = {
+        case.sentence: (run.upstream[case.scene.name], run.reprieve[case.scene.name])
+        for case in USE_CASES
+    }
     assert said == {case.sentence: (case.outcome, case.outcome) for case in USE_CASES}
 
 
@@ -81,14 +88,18 @@ def test_the_scheduler_asked_and_was_never_left_to_its_own_choice(run: Run) -> N
 
 
 @pytest.mark.parametrize("difference", Difference)
-def test_each_named_difference_shows_and_explains_its_scene_alone(run: Run, difference: Difference) -> None:
+def test_each_named_difference_shows_and_explains_its_scene_alone(
+    run: Run, difference: Difference
+) -> None:
     shown = EXAMPLES[difference]
     assert run.upstream[shown.scene.name] == shown.upstream
     assert run.reprieve[shown.scene.name] == shown.reprieve != shown.upstream
     assert rule.explain(shown.scene, shown.reprieve) == {difference}
 
 
-def breaking(found: dict[str, ScenarioOutcome], wanted: Callable[[Scenario], ScenarioOutcome]) -> list[str]:
+def breaking(
+    found: dict[str, ScenarioOutcome], wanted: Callable[[Scenario], ScenarioOutcome]
+) -> list[str]:
     """Return what was found otherwise than wanted, in words."""
     pairs = ((scene, found[scene.name], wanted(scene)) for scene in SCENES)
     return [f"{outcome}, not {want}: {scene}" for scene, outcome, want in pairs if outcome != want]

@@ -59,7 +59,11 @@ class AuditedCall:
     @property
     def webhooks(self) -> list[str]:
         """Return our mutating webhooks that were called for it; validating ones leave no trace in an audit log."""
-        called = [json.loads(text) for key, text in self.annotations.items() if key.startswith("mutation.webhook.")]
+        called = [
+            json.loads(text)
+            for key, text in self.annotations.items()
+            if key.startswith("mutation.webhook.")
+        ]
         return [one["webhook"] for one in called if one["configuration"] == "reprieve-webhooks"]
 
     @property
@@ -87,7 +91,14 @@ class Day:
     def make_namespace(self, name: str, **annotations: str) -> str:
         """Make a namespace with the policy that these annotations say."""
         said = {f"reprieve.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
-        self.make("default", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": said}})
+        self.make(
+            "default",
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": name, "annotations": said},
+            },
+        )
         # The controller-manager makes it too, a moment later: no pod is admitted without.
         self.kubectl.run("create", "serviceaccount", "default", "-n", name)
         return name
@@ -100,7 +111,11 @@ class Day:
     def wait_gone(self, namespace: str, what: str) -> None:
         """Wait until there is no such object."""
         words = ("get", what, "-n", namespace, "--ignore-not-found", "-o", "name")
-        wait_for(f"{what} is gone", lambda: (done := self.kubectl.run(*words)).status == 0 and not done.stdout, SECONDS)
+        wait_for(
+            f"{what} is gone",
+            lambda: (done := self.kubectl.run(*words)).status == 0 and not done.stdout,
+            SECONDS,
+        )
 
     def pods(self, namespace: str, selector: str) -> list[Json]:
         found: list[Json] = self.kubectl.get("pods", "-n", namespace, "-l", selector)["items"]
@@ -121,7 +136,11 @@ class Day:
         lines = self.world.programs.read(WEBHOOKS, "/metrics").splitlines()
         wanted = [f'{key}="{text}"' for key, text in {"webhook": webhook, **labels}.items()]
         counted = (line for line in lines if line.startswith("reprieve_admission_reviews_total{"))
-        return sum(float(line.rpartition(" ")[2]) for line in counted if all(label in line for label in wanted))
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in counted
+            if all(label in line for label in wanted)
+        )
 
     @cached_property
     def calls(self) -> list[AuditedCall]:
@@ -151,7 +170,13 @@ def a_day(name: str) -> Iterator[tuple[Day, "Install"]]:
     with new_cluster(name, kwok_nodes=NODES) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
         here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
-        place = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), Nodes.LOCAL, cluster.audit_log)
+        place = World(
+            cluster.home,
+            kubectl,
+            Programs(cluster.home, kubectl, here),
+            Nodes.LOCAL,
+            cluster.audit_log,
+        )
         day = Day(cluster, place)
         yield day, Install(day)
 

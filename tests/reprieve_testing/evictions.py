@@ -31,16 +31,26 @@ class FakeEvictionController:
         """Have somebody ask that a pod go, and activate the first of its responders; return the Eviction's name."""
         name, uid = str(pod["metadata"]["name"]), pod["metadata"]["uid"]
         target = {"pod": {"name": name, "uid": uid}}
-        self._create("EvictionRequest", name, {}, {"target": target, "requester": REQUESTER, "intent": "Eviction"})
+        self._create(
+            "EvictionRequest",
+            name,
+            {},
+            {"target": target, "requester": REQUESTER, "intent": "Eviction"},
+        )
         responders = [*pod["spec"].get("evictionResponders", ()), IMPERATIVE]
         responders.sort(key=lambda responder: -responder["priority"])
-        roles = {REQUESTER: "requester", **{responder["name"]: "responder" for responder in responders}}
+        roles = {
+            REQUESTER: "requester",
+            **{responder["name"]: "responder" for responder in responders},
+        }
         self._create("Eviction", name, roles, {"target": target})
         targets = [{**responder, "state": "Inactive"} for responder in responders]
         targets[0]["state"] = "Active"
         said = [{"name": responder["name"]} for responder in responders]
         said[0]["startTime"] = _now()
-        waiting = [_condition(kind, "False", "AwaitingEviction") for kind in ("Failed", "TargetEvicted")]
+        waiting = [
+            _condition(kind, "False", "AwaitingEviction") for kind in ("Failed", "TargetEvicted")
+        ]
         requesters = [{"name": REQUESTER, "intent": "Eviction"}]
         self._write(
             name,
@@ -55,7 +65,9 @@ class FakeEvictionController:
     def withdraw(self, name: str) -> None:
         """Have the requester withdraw, and cancel the Eviction."""
         intent = json.dumps({"spec": {"intent": "Withdrawn"}})
-        self.kubectl.read("patch", _REQUESTS, name, "-n", self.namespace, "--type=merge", "-p", intent)
+        self.kubectl.read(
+            "patch", _REQUESTS, name, "-n", self.namespace, "--type=merge", "-p", intent
+        )
         self._end(name, "Canceled", "Failed", "CanceledDueToNoRequesters", intent="Withdrawn")
 
     def complete(self, name: str) -> None:
@@ -83,7 +95,11 @@ class FakeEvictionController:
 
     def responder_status(self, name: str, responder: str) -> Json:
         """Return what a responder has said."""
-        (found,) = [said for said in self.eviction(name)["status"]["responders"] if said["name"] == responder]
+        (found,) = [
+            said
+            for said in self.eviction(name)["status"]["responders"]
+            if said["name"] == responder
+        ]
         return found
 
     def _end(self, name: str, state: str, kind: str, reason: str, intent: str = "Eviction") -> None:
@@ -102,7 +118,17 @@ class FakeEvictionController:
 
     def _write(self, name: str, **status: Json) -> None:
         patch = json.dumps({"status": status})
-        words = ("patch", _EVICTIONS, name, "-n", self.namespace, "--subresource=status", "--type=merge", "-p", patch)
+        words = (
+            "patch",
+            _EVICTIONS,
+            name,
+            "-n",
+            self.namespace,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            patch,
+        )
         self.kubectl.read(*words)
 
 

@@ -81,7 +81,9 @@ class ExtenderCluster:
 
     def outcomes(self) -> dict[str, float]:
         """Return how many calls had each outcome, for the message of a test that fails."""
-        return {outcome.value: found for outcome in CallOutcome if (found := self.calls(outcome.value))}
+        return {
+            outcome.value: found for outcome in CallOutcome if (found := self.calls(outcome.value))
+        }
 
     def last_choices(self, count: int) -> str:
         """Return what the webhooks wrote of their last choices, for such a message too."""
@@ -105,21 +107,34 @@ class ExtenderCluster:
     def names(self) -> set[str]:
         """Return the names of all pods that are there and are not being deleted."""
         items = self.cluster.kubectl.get("pods", "-n", NAMESPACE)["items"]
-        return {item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"]}
+        return {
+            item["metadata"]["name"]
+            for item in items
+            if "deletionTimestamp" not in item["metadata"]
+        }
 
     def clear(self) -> None:
         """Delete all pods and what makes pods."""
         everything = "jobs,poddisruptionbudgets,pods"
-        self.cluster.kubectl.read("delete", everything, "--all", "-n", NAMESPACE, "--wait=true", "--timeout=60s")
+        self.cluster.kubectl.read(
+            "delete", everything, "--all", "-n", NAMESPACE, "--wait=true", "--timeout=60s"
+        )
 
     def _ca(self) -> bytes:
-        secret = self.cluster.kubectl.get("secret", "reprieve-webhook-certs", "-n", OPERATOR_NAMESPACE)
+        secret = self.cluster.kubectl.get(
+            "secret", "reprieve-webhook-certs", "-n", OPERATOR_NAMESPACE
+        )
         return base64.b64decode(secret["data"]["ca.crt"])
 
 
 @contextmanager
 def extender_cluster(
-    name: str, directory: Path, *, nodes: int, feature_gates: str = "", extra: tuple[object, ...] = ()
+    name: str,
+    directory: Path,
+    *,
+    nodes: int,
+    feature_gates: str = "",
+    extra: tuple[object, ...] = (),
 ) -> Iterator[ExtenderCluster]:
     """Make a cluster whose scheduler asks us; `extra` are further flags of the webhooks."""
     config = directory / "scheduler.yaml"
@@ -143,8 +158,19 @@ def extender_cluster(
 def _programs(cluster: OwnCluster, extra: tuple[object, ...]) -> Programs:
     webhooks, operator = (cluster.cluster.port(part) for part in ("webhooks", "operator"))
     address = ("--listen-address", "127.0.0.1", "--listen-port")
-    flags = [*address, webhooks, "--serving-ips", "127.0.0.1", "--drain-seconds", 0.2, "--extender=true", *extra]
-    pace = [f"--{key.replace('_', '-')}={str(value).lower()}" for key, value in OPERATOR_PACE.items()]
+    flags = [
+        *address,
+        webhooks,
+        "--serving-ips",
+        "127.0.0.1",
+        "--drain-seconds",
+        0.2,
+        "--extender=true",
+        *extra,
+    ]
+    pace = [
+        f"--{key.replace('_', '-')}={str(value).lower()}" for key, value in OPERATOR_PACE.items()
+    ]
     places = {
         WEBHOOKS: Place(flags, f"https://127.0.0.1:{webhooks}"),
         OPERATOR: Place([*address, operator, *pace], f"http://127.0.0.1:{operator}"),
@@ -154,12 +180,22 @@ def _programs(cluster: OwnCluster, extra: tuple[object, ...]) -> Programs:
 
 def a_priority_class(name: str, value: int, **annotations: str) -> Any:
     """Return a PriorityClass; annotations are given by the last part of their keys, as in `toleration_seconds`."""
-    prefixed = {f"{keys.TOLERATION_PREFIX}{key.replace('_', '-')}": text for key, text in annotations.items()}
+    prefixed = {
+        f"{keys.TOLERATION_PREFIX}{key.replace('_', '-')}": text
+        for key, text in annotations.items()
+    }
     metadata = {"name": name, "annotations": prefixed}
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "value": value,
+    }
 
 
-def a_pod(name: str, priority_class: str, cpu: int, *, node: str = "", labels: Any = None, **spec: Any) -> Any:
+def a_pod(
+    name: str, priority_class: str, cpu: int, *, node: str = "", labels: Any = None, **spec: Any
+) -> Any:
     """Return a pod that asks for CPUs; a `node` by name, or any."""
     where = {"kubernetes.io/hostname": node} if node else {"type": "kwok"}
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(cpu)}}}

@@ -31,7 +31,9 @@ GANG = {"scheduling.x-k8s.io/pod-group": "gang"}
 MARKED = {keys.SOFT_EVICTION: "requested"}
 NOW = datetime.now(UTC)
 HINTED = eviction.render(
-    Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5))
+    Eviction(
+        eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5)
+    )
 )
 
 
@@ -62,7 +64,9 @@ class FixedVictimSets:
     def find(self, node: str, victim_uid: str, *, by: str) -> VictimSet | None:
         if self.victim_set is None or (node, by) != (NODE, self.victim_set.preemptor.uid):
             return None
-        return self.victim_set if victim_uid in {one.uid for one in self.victim_set.victims} else None
+        return (
+            self.victim_set if victim_uid in {one.uid for one in self.victim_set.victims} else None
+        )
 
     def preemptor_uids(self, node: str, victim_uid: str) -> Collection[str]:
         by = self.victim_set.preemptor.uid if self.victim_set else ""
@@ -77,7 +81,9 @@ class FixedVictimSets:
 
     def choose(self, by: str, *victims: str) -> None:
         named = tuple(PodIdentity(f"uid-of-{name}", "team-a", name) for name in victims)
-        self.victim_set = VictimSet(preemptor=PodIdentity(f"uid-of-{by}", "team-b", by), node=NODE, victims=named)
+        self.victim_set = VictimSet(
+            preemptor=PodIdentity(f"uid-of-{by}", "team-b", by), node=NODE, victims=named
+        )
 
 
 @dataclass
@@ -94,14 +100,24 @@ class GuardFixture:
         review = a_review(None, old=pod, operation="DELETE", **({"userInfo": SCHEDULER} | changes))
         return await self.server.ask("/guard", review)
 
-    async def evict(self, name: str = "train", body: Any = None, *, namespace: str = "team-a", **changes: Any) -> Any:
+    async def evict(
+        self, name: str = "train", body: Any = None, *, namespace: str = "team-a", **changes: Any
+    ) -> Any:
         kind = {"group": "policy", "version": "v1", "kind": "Eviction"}
         review = a_review(
-            None, operation="CREATE", kind=kind, name=name, namespace=namespace, object=body or {}, **changes
+            None,
+            operation="CREATE",
+            kind=kind,
+            name=name,
+            namespace=namespace,
+            object=body or {},
+            **changes,
         )
         return await self.server.ask("/guard", review)
 
-    async def delete_and_nominate(self, pod: Any, name: str = "high", priority: int = 1000, **spec: Any) -> Any:
+    async def delete_and_nominate(
+        self, pod: Any, name: str = "high", priority: int = 1000, **spec: Any
+    ) -> Any:
         """Delete as an asynchronous scheduler does: its preemptor is nominated while that is under review."""
         before = self.facts.reads
         asked = asyncio.create_task(self.delete(pod))
@@ -109,7 +125,9 @@ class GuardFixture:
         self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
         return await asked
 
-    async def nominate(self, name: str = "high", priority: int = 1000, *, ago: float = 60.0, **spec: Any) -> None:
+    async def nominate(
+        self, name: str = "high", priority: int = 1000, *, ago: float = 60.0, **spec: Any
+    ) -> None:
         """Have a pod nominated before anything is asked."""
         number = len(self.guard.nominated_pods.reflector.items) + 1
         self.clock_seconds -= ago
@@ -123,12 +141,21 @@ class GuardFixture:
 
 
 @asynccontextmanager
-async def guard_fixture(directory: Path, *pods: Any, stage: ClusterView | None = None) -> AsyncIterator[GuardFixture]:
+async def guard_fixture(
+    directory: Path, *pods: Any, stage: ClusterView | None = None
+) -> AsyncIterator[GuardFixture]:
     stored = {pod["metadata"]["name"]: pod for pod in pods}
     async with stub_api(directory, collections={TEAM: stored, PODS: {}}) as (stub, api):
         stub.lists_released.set()
         known, chosen = FixedGuardFacts(), FixedVictimSets()
-        guard = Guard(api, known, operator=OPERATOR, timeout_seconds=5.0, victim_sets=chosen, cluster_view=stage)
+        guard = Guard(
+            api,
+            known,
+            operator=OPERATOR,
+            timeout_seconds=5.0,
+            victim_sets=chosen,
+            cluster_view=stage,
+        )
         async with watching(guard, stub), running_server(guard=guard) as server:
             here = GuardFixture(server, stub, known, chosen, guard)
             guard.nominated_pods.monotonic = lambda: here.clock_seconds
@@ -154,11 +181,22 @@ def a_victim(**metadata: Any) -> Any:
     return pod
 
 
-def a_nominee(name: str, priority: int, *, is_binding: bool = False, node: str = NODE, **spec: Any) -> Any:
+def a_nominee(
+    name: str, priority: int, *, is_binding: bool = False, node: str = NODE, **spec: Any
+) -> Any:
     """Return a pod that kube-scheduler turned away and preempts for, or one that has found room, which it binds."""
-    conditions = [] if is_binding else [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    conditions = (
+        []
+        if is_binding
+        else [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    )
     return {
-        "metadata": {"name": name, "namespace": "team-b", "uid": f"uid-of-{name}", "resourceVersion": "9"},
+        "metadata": {
+            "name": name,
+            "namespace": "team-b",
+            "uid": f"uid-of-{name}",
+            "resourceVersion": "9",
+        },
         "spec": {"priority": priority, "containers": [], **spec},
         "status": {"phase": "Pending", "nominatedNodeName": node, "conditions": conditions},
     }

@@ -41,15 +41,27 @@ _KINDS = {
 Document = dict[str, Any]
 
 
-def a_pod(*, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> Document:
+def a_pod(
+    *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
+) -> Document:
     """Return a Pod as JSON; maps that nobody gives are absent, as the API server leaves them out."""
     metadata: Document = {"name": "train", "namespace": "team-a", "creationTimestamp": None}
-    metadata |= {key: dict(value) for key, value in (("labels", labels), ("annotations", annotations)) if value}
-    spec = {"containers": [{"name": "train", "image": "train"}], "priority": 0, "schedulerName": "default-scheduler"}
+    metadata |= {
+        key: dict(value)
+        for key, value in (("labels", labels), ("annotations", annotations))
+        if value
+    }
+    spec = {
+        "containers": [{"name": "train", "image": "train"}],
+        "priority": 0,
+        "schedulerName": "default-scheduler",
+    }
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {}}
 
 
-def a_review(new: Document | None, *, old: Document | None = None, operation: str = "", **changes: Any) -> Document:
+def a_review(
+    new: Document | None, *, old: Document | None = None, operation: str = "", **changes: Any
+) -> Document:
     """Return the review of a CREATE, or of an UPDATE where there is an `old` one; `changes` replace request fields."""
     kind = (new or old or {}).get("kind", "Pod")
     group, version, resource = _KINDS.get(kind, ("example.com", "v1", "things"))
@@ -65,13 +77,24 @@ def a_review(new: Document | None, *, old: Document | None = None, operation: st
         "name": metadata.get("name", ""),
         "namespace": metadata.get("namespace", ""),
         "operation": operation or ("UPDATE" if old else "CREATE"),
-        "userInfo": {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]},
+        "userInfo": {
+            "username": "kubernetes-admin",
+            "groups": ["system:masters", "system:authenticated"],
+        },
         "object": new,
         "oldObject": old,
         "dryRun": False,
-        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl-create"},
+        "options": {
+            "kind": "CreateOptions",
+            "apiVersion": "meta.k8s.io/v1",
+            "fieldManager": "kubectl-create",
+        },
     }
-    return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request | changes}
+    return {
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": request | changes,
+    }
 
 
 def patch_of(response: Document) -> list[Document]:
@@ -98,7 +121,9 @@ class FixedFacts:
             raise self.failure
         return self.facts
 
-    async def gang_traits(self, request: AdmissionRequest, resource: Resource, facts: Facts) -> GangTraits | None:
+    async def gang_traits(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> GangTraits | None:
         assert (request.object, facts) == (resource, self.facts)
         return self.facts.gang_traits
 
@@ -137,12 +162,17 @@ class RunningServer:
             assert reply.status == 200, await reply.text()
             assert reply.content_type == "application/json"
             document = await reply.json()
-        assert (document["kind"], document["apiVersion"]) == ("AdmissionReview", "admission.k8s.io/v1")
+        assert (document["kind"], document["apiVersion"]) == (
+            "AdmissionReview",
+            "admission.k8s.io/v1",
+        )
         response: Document = document["response"]
         assert response["uid"] == review["request"]["uid"]
         return response
 
-    async def send(self, path: str, body: bytes, *, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
+    async def send(
+        self, path: str, body: bytes, *, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
         """Send any bytes and return status and text."""
         sent = {"Content-Type": "application/json"} if headers is None else headers
         async with self.session.post(self.url + path, data=body, headers=sent) as reply:
@@ -187,7 +217,9 @@ async def running_server(
     port = await listener.listen(webhooks, serving.listener, address="127.0.0.1", port=0)
     url = f"https://127.0.0.1:{port.port}"
     try:
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(ca))) as session:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=trusting(ca))
+        ) as session:
             yield RunningServer(url, session, webhooks, serving, readiness, source, ca, port.close)
     finally:
         await port.close()

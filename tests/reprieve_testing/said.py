@@ -18,12 +18,46 @@ _DURATIONS = [
     *("0s", "0h0m", "", "10", "5 m", "1.5h", "5s1m", "-5m", "+5m", "1000000s", "1d", "10m\n", "٣m"),
 ]
 _HINTS = [
-    *("http://:8080/checkpoint", "http://:1/", "http://:65535/x?y=z", "annotation:", "http://:80/" + "x" * 501),
-    *("http://:80/" + "x" * 502, "http://:65536/", "http://:0/", "http://:080/", "http://:8080", "http://h:80/"),
-    *("http://:80/#f", "http://:80/a b", "http://:80/é", "grpc://:9000", "annotation", "HTTP://:80/", ""),
+    *(
+        "http://:8080/checkpoint",
+        "http://:1/",
+        "http://:65535/x?y=z",
+        "annotation:",
+        "http://:80/" + "x" * 501,
+    ),
+    *(
+        "http://:80/" + "x" * 502,
+        "http://:65536/",
+        "http://:0/",
+        "http://:080/",
+        "http://:8080",
+        "http://h:80/",
+    ),
+    *(
+        "http://:80/#f",
+        "http://:80/a b",
+        "http://:80/é",
+        "grpc://:9000",
+        "annotation",
+        "HTTP://:80/",
+        "",
+    ),
 ]
 _NUMBERS = [
-    *("0", "-1", "+5", "007", "-0", "3600", "1000", "1001", "999", "2147483647", "2147483648", "-2147483648"),
+    *(
+        "0",
+        "-1",
+        "+5",
+        "007",
+        "-0",
+        "3600",
+        "1000",
+        "1001",
+        "999",
+        "2147483647",
+        "2147483648",
+        "-2147483648",
+    ),
     *("-2147483649", "9223372036", "9223372037", "9223372036854775807", "9223372036854775808"),
     *(
         "-9223372036854775808",
@@ -71,7 +105,10 @@ _POD_ANNOTATIONS = {
     keys.REQUEUE: _annotation(["auto", "never", "always", ""]),
     keys.REQUEUE_ENV: _annotation(["true", "false", "True", ""]),
 }
-_MARKS = {keys.SOFT_EVICTION: _label(["requested", "x"]), keys.KOORDINATOR_SOFT_EVICTION: _label(["true", "false"])}
+_MARKS = {
+    keys.SOFT_EVICTION: _label(["requested", "x"]),
+    keys.KOORDINATOR_SOFT_EVICTION: _label(["true", "false"]),
+}
 _PRIORITY_CLASS = {
     **{
         key: _annotation(_NUMBERS)

@@ -37,7 +37,9 @@ def amounts(**units: float) -> dict[str, int]:
     return {names.get(name, name): int(amount * NANOS) for name, amount in units.items()}
 
 
-def a_pod_demand(uid: str = "preemptor", *, priority: int = 1000, cpu: float = 1, **fields: object) -> PodDemand:
+def a_pod_demand(
+    uid: str = "preemptor", *, priority: int = 1000, cpu: float = 1, **fields: object
+) -> PodDemand:
     """Return a pod that wants room."""
     return replace(PodDemand(uid=uid, priority=priority, amounts=amounts(cpu=cpu)), **fields)  # type: ignore[arg-type]  # named by tests
 
@@ -67,7 +69,9 @@ def a_scheduled_pod(
     return replace(tenant, **fields)  # type: ignore[arg-type]  # named by tests
 
 
-def a_node_info(name: str, *tenants: ScheduledPod, cpu: float = 4, pods: int = 110, **fields: object) -> NodeInfo:
+def a_node_info(
+    name: str, *tenants: ScheduledPod, cpu: float = 4, pods: int = 110, **fields: object
+) -> NodeInfo:
     """Return a node of so many CPUs, with its tenants."""
     here = tuple(replace(tenant, node=name) for tenant in tenants)
     room = NodeInfo(name=name, allocatable=amounts(cpu=cpu, pods=pods), pods=here)
@@ -78,7 +82,10 @@ def a_budget(app: str, *, allowed: int = 0, disrupted: tuple[str, ...] = ()) -> 
     """Return a PodDisruptionBudget of the pods of namespace `team` that are labelled `app`."""
     requirements = (Requirement("app", "In", (app,)),)
     return DisruptionBudget(
-        namespace="team", requirements=requirements, disruptions_allowed=allowed, disrupted_pods=frozenset(disrupted)
+        namespace="team",
+        requirements=requirements,
+        disruptions_allowed=allowed,
+        disrupted_pods=frozenset(disrupted),
     )
 
 
@@ -97,12 +104,23 @@ class SnapshotFixture:
     def with_settings(self, settings: PolicySettings) -> Self:
         return replace(self, snapshot=replace(self.snapshot, settings=settings))
 
-    def with_gang(self, name: str, mode: DisruptionMode = DisruptionMode.ALL, min_available: int = 0) -> Self:
+    def with_gang(
+        self, name: str, mode: DisruptionMode = DisruptionMode.ALL, min_available: int = 0
+    ) -> Self:
         """Say how the gang goes whose pods name it."""
         key = GangKey("team", name)
-        members = tuple(tenant for room in self.snapshot.nodes.values() for tenant in room.pods if tenant.gang == key)
-        group = GangInfo(key=key, disruption_mode=mode, min_available=min_available, members=members)
-        return replace(self, snapshot=replace(self.snapshot, gangs={**self.snapshot.gangs, key: group}))
+        members = tuple(
+            tenant
+            for room in self.snapshot.nodes.values()
+            for tenant in room.pods
+            if tenant.gang == key
+        )
+        group = GangInfo(
+            key=key, disruption_mode=mode, min_available=min_available, members=members
+        )
+        return replace(
+            self, snapshot=replace(self.snapshot, gangs={**self.snapshot.gangs, key: group})
+        )
 
 
 def a_snapshot(*rooms: NodeInfo) -> SnapshotFixture:

@@ -8,18 +8,32 @@ from typing import Any
 
 from reprieve_policy.kube.quantity import NANOS
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.snapshot import NodeInfo, PodDemand, Preemptor, ScheduledPod, Snapshot
+from reprieve_policy.preemption.selection.snapshot import (
+    NodeInfo,
+    PodDemand,
+    Preemptor,
+    ScheduledPod,
+    Snapshot,
+)
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 FULL = {"cpu": 8 * NANOS, "pods": 110 * NANOS}
 
 
-def a_scheduled_pod(uid: str, node: str, *, cpu: int = 8, priority: int = 0, **fields: Any) -> ScheduledPod:
+def a_scheduled_pod(
+    uid: str, node: str, *, cpu: int = 8, priority: int = 0, **fields: Any
+) -> ScheduledPod:
     """Return a pod on a node."""
     amounts = {"cpu": cpu * NANOS}
     name = f"pod-{uid}"
     return ScheduledPod(
-        uid=uid, name=name, node=node, priority=priority, preemption_priority=priority, amounts=amounts, **fields
+        uid=uid,
+        name=name,
+        node=node,
+        priority=priority,
+        preemption_priority=priority,
+        amounts=amounts,
+        **fields,
     )
 
 
@@ -57,7 +71,10 @@ class FixedClusterView:
 
     def has_seen(self, node: str, uids: Iterable[str]) -> bool:
         self.lookups += 1
-        return set(uids) <= {*self.removed, *(tenant.uid for tenant in self.scheduled_pods if tenant.node == node)}
+        return set(uids) <= {
+            *self.removed,
+            *(tenant.uid for tenant in self.scheduled_pods if tenant.node == node),
+        }
 
     def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
         self.assumed.append((preemptor.name, node, [victim.uid for victim in victims]))
@@ -66,8 +83,13 @@ class FixedClusterView:
         if self.failure is not None:
             raise self.failure
         self.snapshots_taken += 1
-        rooms = {node: self._node_info(node) for node in sorted({tenant.node for tenant in self.scheduled_pods})}
-        return Snapshot(now=NOW, nodes=rooms, gangs=snapshot_builder.gang_infos_of(self.scheduled_pods))
+        rooms = {
+            node: self._node_info(node)
+            for node in sorted({tenant.node for tenant in self.scheduled_pods})
+        }
+        return Snapshot(
+            now=NOW, nodes=rooms, gangs=snapshot_builder.gang_infos_of(self.scheduled_pods)
+        )
 
     def observed_snapshot(self) -> Snapshot:
         return self.snapshot()
@@ -77,10 +99,14 @@ class FixedClusterView:
         return NodeInfo(name=node, allocatable=FULL, pods=here)
 
 
-def an_extender_call(proposed: dict[str, Iterable[str]], uid: str = "p", *, whole: bool = False) -> bytes:
+def an_extender_call(
+    proposed: dict[str, Iterable[str]], uid: str = "p", *, whole: bool = False
+) -> bytes:
     """Return a call of kube-scheduler; `whole`: with pods instead of their uids."""
     pod = {"metadata": {"name": uid, "uid": uid}, "spec": {"containers": []}, "status": {}}
-    by_node = {node: {"Pods": [_pod(one, whole=whole) for one in uids]} for node, uids in proposed.items()}
+    by_node = {
+        node: {"Pods": [_pod(one, whole=whole) for one in uids]} for node, uids in proposed.items()
+    }
     names = ("NodeNameToVictims", "NodeNameToMetaVictims")
     said = dict(zip(names, (by_node, None) if whole else (None, by_node), strict=True))
     return json.dumps({"Pod": pod, **said}).encode()

@@ -53,18 +53,35 @@ _NOT_PREEMPTIBLE = {keys.PREEMPTIBLE: "false"}
 _ALMOST_COMPLETE = {"activeDeadlineSeconds": 200}
 SECOND_SET, GANG = "second-set", "gang"
 SCENARIOS: Mapping[str, GuardScenario] = {
-    "not-preemptible": GuardScenario(asynchronous=UNTOUCHED, synchronous=UNTOUCHED, labels=_NOT_PREEMPTIBLE),
-    "class-10": GuardScenario(asynchronous=UNTOUCHED, synchronous=UNTOUCHED, labels={keys.PREEMPTION_CLASS: "10"}),
-    "almost-complete": GuardScenario(asynchronous=UNTOUCHED, synchronous=UNTOUCHED, spec=_ALMOST_COMPLETE),
-    "tolerates-for-ever": GuardScenario(asynchronous=UNTOUCHED, synchronous=NOTIFIED, priority_class=TOLERANT),
-    "tolerates-for-now": GuardScenario(asynchronous=UNTOUCHED, synchronous=NOTIFIED, priority_class=TOLERANT_FOR_NOW),
-    "higher-class": GuardScenario(asynchronous=UNTOUCHED, synchronous=NOTIFIED, labels={keys.PREEMPTION_CLASS: "6"}),
+    "not-preemptible": GuardScenario(
+        asynchronous=UNTOUCHED, synchronous=UNTOUCHED, labels=_NOT_PREEMPTIBLE
+    ),
+    "class-10": GuardScenario(
+        asynchronous=UNTOUCHED, synchronous=UNTOUCHED, labels={keys.PREEMPTION_CLASS: "10"}
+    ),
+    "almost-complete": GuardScenario(
+        asynchronous=UNTOUCHED, synchronous=UNTOUCHED, spec=_ALMOST_COMPLETE
+    ),
+    "tolerates-for-ever": GuardScenario(
+        asynchronous=UNTOUCHED, synchronous=NOTIFIED, priority_class=TOLERANT
+    ),
+    "tolerates-for-now": GuardScenario(
+        asynchronous=UNTOUCHED, synchronous=NOTIFIED, priority_class=TOLERANT_FOR_NOW
+    ),
+    "higher-class": GuardScenario(
+        asynchronous=UNTOUCHED, synchronous=NOTIFIED, labels={keys.PREEMPTION_CLASS: "6"}
+    ),
     # Its preemptor has gone for another victim before.
     SECOND_SET: GuardScenario(asynchronous=UNTOUCHED, synchronous=NOTIFIED, priority_class=""),
     "kubernetes-own": GuardScenario(
-        asynchronous=NOTIFIED, synchronous=UNTOUCHED, labels=_NOT_PREEMPTIBLE, preemptor="system-node-critical"
+        asynchronous=NOTIFIED,
+        synchronous=UNTOUCHED,
+        labels=_NOT_PREEMPTIBLE,
+        preemptor="system-node-critical",
     ),
-    GANG: GuardScenario(asynchronous=NOTIFIED, synchronous=NOTIFIED, labels={keys.OLD_POD_GROUP: "runs"}, size=3),
+    GANG: GuardScenario(
+        asynchronous=NOTIFIED, synchronous=NOTIFIED, labels={keys.OLD_POD_GROUP: "runs"}, size=3
+    ),
     "gang-almost-complete": GuardScenario(
         asynchronous=REPRIEVED,
         synchronous=REPRIEVED,
@@ -108,7 +125,9 @@ def prepare(ours: GuardedCluster) -> None:
         for name, seconds in tolerant.items()
     }
     classes = [
-        a_priority_class(name, 10, **{keys.TOLERATION_PREFIX + key: text for key, text in annotations.items()})
+        a_priority_class(
+            name, 10, **{keys.TOLERATION_PREFIX + key: text for key, text in annotations.items()}
+        )
         for name, annotations in said.items()
     ]
     ours.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10), *classes)
@@ -130,14 +149,24 @@ def run_scenarios(ours: GuardedCluster, pace: str) -> ScenarioResults:
         ours.kubectl.read("delete", "pod", "bystander", "-n", team)
         calls = _by_scenario(observe_calls(ours, team))
         bystander_is_placed(ours, team, "another")
-        busy = [observe_calls_during_churn(ours, team, passing) for passing in ("passing", "going-on")]
-        outcomes = {name: {_outcome(ours, team, pod) for pod in _victims(name)} for name in SCENARIOS}
-        told = [name for name, scene in SCENARIOS.items() if scene.expected_outcome(pace) == NOTIFIED]
+        busy = [
+            observe_calls_during_churn(ours, team, passing) for passing in ("passing", "going-on")
+        ]
+        outcomes = {
+            name: {_outcome(ours, team, pod) for pod in _victims(name)} for name in SCENARIOS
+        }
+        told = [
+            name for name, scene in SCENARIOS.items() if scene.expected_outcome(pace) == NOTIFIED
+        ]
         for pod in (pod for name in told for pod in _victims(name)):
             ours.acknowledge_checkpoint(team, pod)
         ours.running(team, *(f"{name}-preemptor" for name in told if name != GANG))
         # Where a scheduler sleeps over a gang, a pod that ends has it look again: elsewhere they go on to.
-        wait_for("the gang's preemptor runs", lambda: _runs_once_one_ends(ours, team, f"{GANG}-preemptor"), 60)
+        wait_for(
+            "the gang's preemptor runs",
+            lambda: _runs_once_one_ends(ours, team, f"{GANG}-preemptor"),
+            60,
+        )
         return ScenarioResults(calls, busy, outcomes)
 
 
@@ -189,7 +218,9 @@ def _preempt_first_set(ours: GuardedCluster, team: str) -> None:
     ours.set_capacity(_FIRST_NODE, 1)
     ours.label_node(_FIRST_NODE, f"{_MAY_HAVE_SECOND}=yes")
     first = f"{SECOND_SET}-first"
-    ours.create(team, a_pod(first, slots=1, priority_class=LOW, node=_FIRST_NODE, annotations=_HINT))
+    ours.create(
+        team, a_pod(first, slots=1, priority_class=LOW, node=_FIRST_NODE, annotations=_HINT)
+    )
     ours.running(team, first)
     preemptor = _preemptor(SECOND_SET, "")
     preemptor["spec"]["nodeSelector"] = {_MAY_HAVE_SECOND: "yes"}
@@ -216,7 +247,9 @@ def _preemptor(name: str, node: str) -> Any:
 
 
 def _by_scenario(calls: list[RemovalCall]) -> dict[str, list[RemovalCall]]:
-    return {name: [call for call in calls if call.name.rpartition("-")[0] == name] for name in SCENARIOS}
+    return {
+        name: [call for call in calls if call.name.rpartition("-")[0] == name] for name in SCENARIOS
+    }
 
 
 def _are_requested(calls: list[RemovalCall]) -> bool:

@@ -129,6 +129,11 @@ async def listen(
     )
     # Not `web.TCPSite`, which has no word for the handshake's time.
     listening = await asyncio.get_running_loop().create_server(
-        server, address or None, port, ssl=context, backlog=1024, ssl_handshake_timeout=handshake_seconds
+        server,
+        address or None,
+        port,
+        ssl=context,
+        backlog=1024,
+        ssl_handshake_timeout=handshake_seconds,
     )
     return Listener(server, listening)

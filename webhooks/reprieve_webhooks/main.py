@@ -99,7 +99,9 @@ class _Program:
             max_review_bytes=settings.max_review_bytes,
             read_timeout_seconds=settings.read_timeout_seconds,
             guard=self.guard,
-            further_routes={} if self.cluster_view is None else self._extender_routes(self.cluster_view, settings),
+            further_routes={}
+            if self.cluster_view is None
+            else self._extender_routes(self.cluster_view, settings),
         )
         self.certificates = _certificate_source(settings, names, api, self)
         self.metrics.register_watches(self._watches)
@@ -114,9 +116,15 @@ class _Program:
 
     def _extender_routes(self, cluster_view: ClusterInformers, settings: Settings) -> Routes:
         seconds, metrics = settings.extender_timeout_seconds, ExtenderMetrics(self.metrics.registry)
-        bodies = RequestBodyReader("call", max_bytes=settings.max_extender_bytes, timeout_seconds=seconds)
+        bodies = RequestBodyReader(
+            "call", max_bytes=settings.max_extender_bytes, timeout_seconds=seconds
+        )
         extender = Extender(
-            cluster_view, self.victim_sets, metrics, timeout_seconds=seconds, schedulers=settings.extender_schedulers
+            cluster_view,
+            self.victim_sets,
+            metrics,
+            timeout_seconds=seconds,
+            schedulers=settings.extender_schedulers,
         )
         return routes(extender, bodies)
 
@@ -130,7 +138,9 @@ class _Program:
 
     def missing(self) -> tuple[str, ...]:
         """Return what a right answer still waits for."""
-        unsynced = (name for name, watch in self._scheduling_reflectors().items() if not watch.is_synced)
+        unsynced = (
+            name for name, watch in self._scheduling_reflectors().items() if not watch.is_synced
+        )
         established = () if self.certificates.is_ready else ("certificates",)
         return tuple(dict.fromkeys((*established, *self.facts.unsynced, *unsynced)))
 
@@ -153,7 +163,10 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
                 tasks.create_task(program.certificates.run(settings.certificate_check_seconds)),
                 tasks.create_task(_log_when_ready(program)),
             )
-            _LOG.info("listening", extra={"address": settings.listen_address, "port": settings.listen_port})
+            _LOG.info(
+                "listening",
+                extra={"address": settings.listen_address, "port": settings.listen_port},
+            )
             await stopped.wait()
             await _drain(program.webhooks, stopped, settings.drain_seconds)
             await open_port.close()

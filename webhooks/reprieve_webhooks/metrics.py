@@ -4,7 +4,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -60,7 +67,9 @@ class WebhookMetrics:
             ("outcome",),
             registry=self.registry,
         )
-        self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(outcome).inc()
+        self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(
+            outcome
+        ).inc()
         self.review_counter: Callable[[str, str, str], Counter] = cache(reviews.labels)
         self.duration_of: Callable[[str], Histogram] = cache(duration.labels)
         self._policy_errors, self._policy_is_good = policy_errors, policy_is_good
@@ -77,7 +86,9 @@ class WebhookMetrics:
         """Show how old the facts of each collection may be."""
         self.registry.register(WatchCollector(watches))
 
-    def register_certificate_expiry(self, certificate: str, expires_at: Callable[[], datetime | None]) -> None:
+    def register_certificate_expiry(
+        self, certificate: str, expires_at: Callable[[], datetime | None]
+    ) -> None:
         """Show when a certificate ends; 0 while there is none."""
         gauge = Gauge(
             f"reprieve_{certificate}_certificate_expiry_timestamp_seconds",

@@ -71,10 +71,14 @@ class Webhooks:
         further_routes: Mapping[tuple[str, str], RouteHandler] = MappingProxyType({}),
     ) -> None:
         self._facts, self._metrics, self._readiness = facts, metrics, readiness
-        self._bodies = RequestBodyReader("review", max_bytes=max_review_bytes, timeout_seconds=read_timeout_seconds)
+        self._bodies = RequestBodyReader(
+            "review", max_bytes=max_review_bytes, timeout_seconds=read_timeout_seconds
+        )
         self.is_draining = False
         self._routes: dict[tuple[str, str], RouteHandler] = {
-            ("POST", "/mutate"): self._review_handler("mutate", self._parse, partial(handlers.mutate, source=facts)),
+            ("POST", "/mutate"): self._review_handler(
+                "mutate", self._parse, partial(handlers.mutate, source=facts)
+            ),
             ("POST", "/validate"): self._review_handler(
                 "validate", self._parse, partial(handlers.validate, source=facts)
             ),
@@ -83,18 +87,26 @@ class Webhooks:
             ("GET", "/metrics"): self._answer_metrics,
             **further_routes,
         }
-        self._guard = None if guard is None else self._review_handler("guard", guard_review.parse, guard.answer)
+        self._guard = (
+            None
+            if guard is None
+            else self._review_handler("guard", guard_review.parse, guard.answer)
+        )
 
     def serve_guard_at(self, paths: Iterable[str]) -> None:
         """Answer the guard's reviews at these paths, and at no other."""
         assert self._guard is not None
-        others = {route: respond for route, respond in self._routes.items() if respond is not self._guard}
+        others = {
+            route: respond for route, respond in self._routes.items() if respond is not self._guard
+        }
         self._routes = others | {("POST", path): self._guard for path in paths}
 
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request."""
         respond = self._routes.get((request.method, request.path))
-        response = text_response(*self._no_route(request)) if respond is None else await respond(request)
+        response = (
+            text_response(*self._no_route(request)) if respond is None else await respond(request)
+        )
         if self.is_draining:
             # The API server keeps connections for long: told so, it opens its next one to another replica.
             response.force_close()
@@ -121,7 +133,9 @@ class Webhooks:
 
         return respond
 
-    async def _answer(self, name: str, parse: Parse[R], handle: Handle[R], body: bytes) -> web.StreamResponse:
+    async def _answer(
+        self, name: str, parse: Parse[R], handle: Handle[R], body: bytes
+    ) -> web.StreamResponse:
         try:
             request = parse(body)
         except Exception:  # noqa: BLE001 - as below, of a review whose uid is not known yet
@@ -143,7 +157,12 @@ class Webhooks:
             return self._malformed(name, answer)
         self._count(name, answer.kind, answer.outcome)
         if _LOG.isEnabledFor(logging.DEBUG):
-            extra = {"uid": request.uid, "webhook": name, "kind": answer.kind, "outcome": answer.outcome}
+            extra = {
+                "uid": request.uid,
+                "webhook": name,
+                "kind": answer.kind,
+                "outcome": answer.outcome,
+            }
             _LOG.debug("review answered", extra=extra)
         return RawResponse(answer.body)
 
@@ -164,7 +183,13 @@ class Webhooks:
 
     async def _answer_readiness(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
         missing = ("draining",) if self.is_draining else self._readiness.missing()
-        return text_response(503, f"not ready: {', '.join(missing)}") if missing else text_response(200, "ok")
+        return (
+            text_response(503, f"not ready: {', '.join(missing)}")
+            if missing
+            else text_response(200, "ok")
+        )
 
     async def _answer_metrics(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(
+            body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )

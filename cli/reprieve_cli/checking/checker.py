@@ -18,13 +18,18 @@ from reprieve_policy.verdict import Verdict, Violation
 from .known_objects import POLICY_MAP, KnownObjects, MissingFactKind, MissingFacts
 
 
-def check_manifest(subject: ManifestObject, document: Document, known_objects: KnownObjects) -> list[Finding]:
+def check_manifest(
+    subject: ManifestObject, document: Document, known_objects: KnownObjects
+) -> list[Finding]:
     """Return what is wrong with one object, in the order of its lines."""
     subject = with_pod_templates(subject, known_objects.settings.template_kinds)
     found = [_violation(violation) for violation in subject.violations]
     if subject.resource is not None and _is_reviewed(subject):
         found += _check_by_rules(subject, subject.resource, known_objects)
-    placed = (each.with_location(document.file, document.line_of(each.path), subject.name) for each in found)
+    placed = (
+        each.with_location(document.file, document.line_of(each.path), subject.name)
+        for each in found
+    )
     return sorted(placed, key=attrgetter("line"))
 
 
@@ -38,10 +43,14 @@ def check_resource(resource: Resource, facts: Facts) -> list[Finding]:
 def rule_of_warning(text: str, resource: Resource, facts: Facts) -> str:
     """Return the id of the rule that warns so, empty for a violation that a Namespace turns into a warning."""
     ruled = (rule for rule in RULES if resource.kind in rule.kinds)
-    return next((rule.id for rule in ruled if text in rule.check(resource, None, facts).warnings), "")
+    return next(
+        (rule.id for rule in ruled if text in rule.check(resource, None, facts).warnings), ""
+    )
 
 
-def _check_by_rules(subject: ManifestObject, resource: Resource, known_objects: KnownObjects) -> Iterator[Finding]:
+def _check_by_rules(
+    subject: ManifestObject, resource: Resource, known_objects: KnownObjects
+) -> Iterator[Finding]:
     facts, gaps = known_objects.strict_facts(subject)
     verdict = decide_admission(resource, None, facts)
     if verdict.is_empty:
@@ -49,10 +58,18 @@ def _check_by_rules(subject: ManifestObject, resource: Resource, known_objects: 
     doubts = _missing_facts_of(subject, resource, known_objects, gaps) if gaps else (lambda _: ())
     for violation in verdict.violations:
         missing = doubts(violation)
-        yield _not_checked(violation.path, violation.rule, missing) if missing else _violation(violation)
+        yield (
+            _not_checked(violation.path, violation.rule, missing)
+            if missing
+            else _violation(violation)
+        )
     for text in verdict.warnings:
         rule, missing = rule_of_warning(text, resource, facts), doubts(text)
-        yield _not_checked(field_paths.path_in(text), rule, missing) if missing else _warning(text, rule)
+        yield (
+            _not_checked(field_paths.path_in(text), rule, missing)
+            if missing
+            else _warning(text, rule)
+        )
 
 
 def _missing_facts_of(
@@ -88,12 +105,16 @@ def _is_reviewed(subject: ManifestObject) -> bool:
 
 
 def _violation(violation: Violation) -> Finding:
-    return Finding(level=Level.VIOLATION, path=violation.path, message=violation.message, rule=violation.rule)
+    return Finding(
+        level=Level.VIOLATION, path=violation.path, message=violation.message, rule=violation.rule
+    )
 
 
 def _warning(text: str, rule: str) -> Finding:
     path = field_paths.path_in(text)
-    return Finding(level=Level.WARNING, path=path, message=text.removeprefix(f"{path}: "), rule=rule)
+    return Finding(
+        level=Level.WARNING, path=path, message=text.removeprefix(f"{path}: "), rule=rule
+    )
 
 
 def _not_checked(path: str, rule: str, missing: Iterable[str]) -> Finding:

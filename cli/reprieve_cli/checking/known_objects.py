@@ -26,12 +26,17 @@ POLICY_MAP = ObjectName("ConfigMap", "reprieve-system", "reprieve-policy")
 
 _BUILT_IN = {
     name: Resource(kind="PriorityClass", metadata=ObjectMeta(name=name), value=value)
-    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
+    for name, value in (
+        ("system-cluster-critical", 2_000_000_000),
+        ("system-node-critical", 2_000_001_000),
+    )
 }
 """PriorityClasses that every cluster has."""
 
 
-_ALL_CLASSES_ALLOWED = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(LOWEST, HIGHEST + 1))))
+_ALL_CLASSES_ALLOWED = NamespacePolicy(
+    allowed_classes=ClassSet(frozenset(range(LOWEST, HIGHEST + 1)))
+)
 
 
 class MissingFactKind(Enum):
@@ -71,7 +76,9 @@ class KnownObjects:
             return
         metadata, name = resource.metadata, subject.name.name
         if resource.kind == "Namespace":
-            self.namespaces[name] = namespace.read_leniently(labels_of(metadata), annotations_of(metadata))
+            self.namespaces[name] = namespace.read_leniently(
+                labels_of(metadata), annotations_of(metadata)
+            )
         elif resource.kind == "PriorityClass":
             self.priority_classes[name] = resource
         elif resource.kind == "ElasticQuota":
@@ -85,18 +92,26 @@ class KnownObjects:
         """Return the facts as far as they are known, and the gaps, noted as rules ask; what is not known does not exist."""
         gaps: MissingFacts = {}
         policy = self._policy_of(subject, gaps)
-        classes = self.priority_classes if self.is_complete else _PriorityClassLookup(self.priority_classes, gaps)
+        classes = (
+            self.priority_classes
+            if self.is_complete
+            else _PriorityClassLookup(self.priority_classes, gaps)
+        )
         return StrictFacts(self._facts(policy or NamespacePolicy(), classes), gaps)
 
     def lenient_facts(self, subject: ManifestObject, *gaps: MissingFactKind) -> Facts:
         """Return facts in which whatever is not known, of these kinds, is as the object would have it."""
         policy, classes = self._policy_of(subject, {}), self.priority_classes
         if policy is None:
-            policy = _ALL_CLASSES_ALLOWED if MissingFactKind.NAMESPACE in gaps else NamespacePolicy()
+            policy = (
+                _ALL_CLASSES_ALLOWED if MissingFactKind.NAMESPACE in gaps else NamespacePolicy()
+            )
         if MissingFactKind.PRIORITY_CLASS not in gaps:
             return self._facts(policy, classes)
         wished = _consistent_priority(subject, classes)
-        stand_in = Resource(kind="PriorityClass", metadata=ObjectMeta(), value=wished, globalDefault=True)
+        stand_in = Resource(
+            kind="PriorityClass", metadata=ObjectMeta(), value=wished, globalDefault=True
+        )
         return self._facts(policy, _PriorityClassLookup(classes, {}, stand_in))
 
     def _facts(self, policy: NamespacePolicy, classes: Mapping[str, Resource]) -> Facts:
@@ -121,7 +136,9 @@ class KnownObjects:
 class _PriorityClassLookup(Mapping[str, Resource]):
     """PriorityClasses by name; what was asked for in vain is noted, and answered with a stand-in where there is one."""
 
-    def __init__(self, known: Mapping[str, Resource], missing: MissingFacts, stand_in: Resource | None = None) -> None:
+    def __init__(
+        self, known: Mapping[str, Resource], missing: MissingFacts, stand_in: Resource | None = None
+    ) -> None:
         self._known = known
         self._gaps = missing
         self._stand_in = stand_in
@@ -150,6 +167,13 @@ def _consistent_priority(subject: ManifestObject, known: Mapping[str, Resource])
     """Return the one value that an unknown PriorityClass could have to agree with all that the object says."""
     resource = subject.resource
     assert resource is not None
-    values = [resource.value, *(claim.spec.priority for claim in preemption_priority.priority_claims(resource))]
-    values += [known[name].value for name in preemption_priority.priority_class_names(resource) if name in known]
+    values = [
+        resource.value,
+        *(claim.spec.priority for claim in preemption_priority.priority_claims(resource)),
+    ]
+    values += [
+        known[name].value
+        for name in preemption_priority.priority_class_names(resource)
+        if name in known
+    ]
     return next((value for value in values if value is not None), 0)

@@ -98,7 +98,9 @@ class ClusterReader:
                 base = f"/apis/{version}"
                 resource = (await self._served_resources(base)).get(row.kind)
                 if resource is not None:
-                    yield Collection(row.kind, f"{base}{self._namespace_path}/{resource}", row.paths)
+                    yield Collection(
+                        row.kind, f"{base}{self._namespace_path}/{resource}", row.paths
+                    )
 
     async def pages(self, collection: Collection) -> AsyncIterator[list[Resource]]:
         """Yield the objects of a collection."""
@@ -147,15 +149,24 @@ class ClusterReader:
     async def _objects(
         self, path: str, params: dict[str, str], *, metadata_only: bool = False
     ) -> AsyncIterator[Resource]:
-        async for page in self._pages(path, params, partial(_read_as, ""), metadata_only=metadata_only):
+        async for page in self._pages(
+            path, params, partial(_read_as, ""), metadata_only=metadata_only
+        ):
             for found in page:
                 yield found
 
     async def _pages(
-        self, path: str, params: dict[str, str], read: Callable[[msgspec.Raw], Resource], *, metadata_only: bool
+        self,
+        path: str,
+        params: dict[str, str],
+        read: Callable[[msgspec.Raw], Resource],
+        *,
+        metadata_only: bool,
     ) -> AsyncIterator[list[Resource]]:
         try:
-            pages = self._api.list_pages(path, msgspec.Raw, params=params, metadata_only=metadata_only, limit=PAGE_SIZE)
+            pages = self._api.list_pages(
+                path, msgspec.Raw, params=params, metadata_only=metadata_only, limit=PAGE_SIZE
+            )
             async for page, _ in pages:
                 yield [found for text in page if (found := self._decode(path, text, read))]
         except ApiError as error:

@@ -50,4 +50,6 @@ class ClusterPolicy:
     def facts_as_enforced(self, name: str) -> Facts:
         """Return what rules may know; what they say is asked for in full, however little the Namespace enforces."""
         policy = replace(self.namespace_policy(name), enforcement=ENFORCE)
-        return Facts(settings=self.settings, namespace=policy, priority_classes=self.priority_classes)
+        return Facts(
+            settings=self.settings, namespace=policy, priority_classes=self.priority_classes
+        )

@@ -30,7 +30,9 @@ class ClusterTarget:
     """`None`: of all namespaces."""
 
 
-def cluster_options(*, everywhere: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def cluster_options(
+    *, everywhere: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command kubectl's options for the cluster; it gets them as `target`.
 
     `everywhere`: all namespaces unless one is named; else the context's own.
@@ -58,7 +60,9 @@ def cluster_options(*, everywhere: bool = False) -> Callable[[Callable[..., Any]
             except ApiError as error:
                 fail(error.message)
             return command(
-                *args, target=ClusterTarget(kubeconfig=kubeconfig, context=context, namespace=chosen), **kwargs
+                *args,
+                target=ClusterTarget(kubeconfig=kubeconfig, context=context, namespace=chosen),
+                **kwargs,
             )
 
         return wrapped
@@ -72,15 +76,23 @@ def whole_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @_connection_options
     @functools.wraps(command)
     def wrapped(*args: Any, kubeconfig: Path | None, context: str | None, **kwargs: Any) -> Any:
-        return command(*args, target=ClusterTarget(kubeconfig=kubeconfig, context=context, namespace=None), **kwargs)
+        return command(
+            *args,
+            target=ClusterTarget(kubeconfig=kubeconfig, context=context, namespace=None),
+            **kwargs,
+        )
 
     return wrapped
 
 
 def _connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     path = click.Path(path_type=Path, exists=True, dir_okay=False)
-    with_context = click.option("--context", help="Context of the kubeconfig; its current one by default.")(command)
-    return click.option("--kubeconfig", type=path, help="Path of the kubeconfig file.")(with_context)
+    with_context = click.option(
+        "--context", help="Context of the kubeconfig; its current one by default."
+    )(command)
+    return click.option("--kubeconfig", type=path, help="Path of the kubeconfig file.")(
+        with_context
+    )
 
 
 def run(target: ClusterTarget, work: Callable[[Api], Coroutine[Any, Any, int]]) -> NoReturn:

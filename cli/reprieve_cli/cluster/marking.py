@@ -39,7 +39,9 @@ class DurationType(click.ParamType[int]):
 
     name = "duration"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
         """Return whole seconds."""
         seconds = duration.parse(str(value))
         if not seconds:
@@ -50,8 +52,12 @@ class DurationType(click.ParamType[int]):
 def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say whether it waits; it gets them as `patience`."""
 
-    @click.option("--wait", is_flag=True, help="Wait until they are gone; status 1 where one is not.")
-    @click.option("--timeout", type=DurationType(), help="Wait so long at most, like 10m; it implies --wait.")
+    @click.option(
+        "--wait", is_flag=True, help="Wait until they are gone; status 1 where one is not."
+    )
+    @click.option(
+        "--timeout", type=DurationType(), help="Wait so long at most, like 10m; it implies --wait."
+    )
     @functools.wraps(command)
     def wrapped(*args: Any, wait: bool, timeout: int | None, **kwargs: Any) -> Any:
         return command(*args, patience=WaitOptions(wait or timeout is not None, timeout), **kwargs)
@@ -59,7 +65,9 @@ def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-async def set_mark(api: Api, pod: PartialObjectMetadata, mark: MarkMetadata, name: str, *, is_dry_run: bool) -> bool:
+async def set_mark(
+    api: Api, pod: PartialObjectMetadata, mark: MarkMetadata, name: str, *, is_dry_run: bool
+) -> bool:
     """Mark a pod and say so, as `name`; false where that was refused."""
     path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
     # Without the uid, a pod that took the name meanwhile would go.
@@ -72,7 +80,9 @@ async def set_mark(api: Api, pod: PartialObjectMetadata, mark: MarkMetadata, nam
             return True
         click.echo(f"{name}: {describe_error(error)}", err=True)
         return False
-    click.echo(f"{name} soft eviction requested{_gang_note(pod)}{' (dry run)' if is_dry_run else ''}")
+    click.echo(
+        f"{name} soft eviction requested{_gang_note(pod)}{' (dry run)' if is_dry_run else ''}"
+    )
     return True
 
 
@@ -80,12 +90,17 @@ def _gang_note(pod: PartialObjectMetadata) -> str:
     """Say with whom the pod goes, as far as its metadata tells: a native group stands in its spec."""
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
     found = membership.read(PodView("", labels, annotations, Spec(), is_template=False))
-    if found is None or disruption.disruption_mode_of(found, pod.metadata) is not DisruptionMode.ALL:
+    if (
+        found is None
+        or disruption.disruption_mode_of(found, pod.metadata) is not DisruptionMode.ALL
+    ):
         return ""
     return f', and of all of its gang "{disruption.identity_of(found)}"'
 
 
-async def wait(api: Api, namespace: str | None, pods: Sequence[PartialObjectMetadata], patience: WaitOptions) -> int:
+async def wait(
+    api: Api, namespace: str | None, pods: Sequence[PartialObjectMetadata], patience: WaitOptions
+) -> int:
     """Show what happens to the pods, which were marked, until nothing more does; return how many of them stay."""
     waiting = {pod.metadata.uid or "" for pod in pods}
     if not waiting:

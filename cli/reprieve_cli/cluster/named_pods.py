@@ -62,7 +62,9 @@ async def _find(api: Api, namespace: str, subject: str) -> list[PartialObjectMet
     kind, slash, name = subject.rpartition("/")
     resource = RESOURCES.get(kind.lower().removesuffix("s")) if slash else "pods"
     if resource is None or not name:
-        raise NotFound(f"{subject}: not a pod's name, nor one of {', '.join(f'{known}/NAME' for known in RESOURCES)}")
+        raise NotFound(
+            f"{subject}: not a pod's name, nor one of {', '.join(f'{known}/NAME' for known in RESOURCES)}"
+        )
     path = object_path(resource, namespace, name)
     try:
         if resource == "pods":
@@ -92,7 +94,11 @@ def _render(selector: _LabelSelector) -> str:
     parts = [f"{key}={value}" for key, value in (selector.matchLabels or {}).items()]
     for expression in selector.matchExpressions or ():
         if expression.operator in _OPERATORS:
-            parts.append(f"{expression.key} {_OPERATORS[expression.operator]} ({','.join(expression.values or ())})")
+            parts.append(
+                f"{expression.key} {_OPERATORS[expression.operator]} ({','.join(expression.values or ())})"
+            )
         else:
-            parts.append(expression.key if expression.operator == "Exists" else f"!{expression.key}")
+            parts.append(
+                expression.key if expression.operator == "Exists" else f"!{expression.key}"
+            )
     return ",".join(parts)

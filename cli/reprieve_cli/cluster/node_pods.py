@@ -28,16 +28,28 @@ class ReclaimCandidate:
     other_members: Sequence[NodePod] = ()
 
 
-async def read_candidates(api: Api, context: PodContext, node: str, now: datetime) -> list[ReclaimCandidate]:
+async def read_candidates(
+    api: Api, context: PodContext, node: str, now: datetime
+) -> list[ReclaimCandidate]:
     """Return all that have room on a node; raises `ApiError`."""
-    pods = [pod async for pod in list_active_pods(api, None, {"fieldSelector": f"spec.nodeName={node}"})]
+    pods = [
+        pod async for pod in list_active_pods(api, None, {"fieldSelector": f"spec.nodeName={node}"})
+    ]
     gangs = [await _gang_of(context, pod) for pod in pods]
     members = await _members(api, context, {found for found in gangs if found is not None}, now)
     parties = []
     for pod, found in zip(pods, gangs, strict=True):
-        others = [other for other in members[found] if other.metadata.uid != pod.metadata.uid] if found else ()
+        others = (
+            [other for other in members[found] if other.metadata.uid != pod.metadata.uid]
+            if found
+            else ()
+        )
         lodger = await _node_pod(context, pod, now)
-        parties.append(ReclaimCandidate(pod=pod, node_pod=lodger, gang=found[1] if found else "", other_members=others))
+        parties.append(
+            ReclaimCandidate(
+                pod=pod, node_pod=lodger, gang=found[1] if found else "", other_members=others
+            )
+        )
     return parties
 
 
@@ -54,7 +66,9 @@ async def _members(
     return found
 
 
-async def list_active_pods(api: Api, namespace: str | None, params: Mapping[str, str]) -> AsyncIterator[TimedPod]:
+async def list_active_pods(
+    api: Api, namespace: str | None, params: Mapping[str, str]
+) -> AsyncIterator[TimedPod]:
     """Yield the pods that have not ended; raises `ApiError`."""
     async for page, _ in api.list_pages(object_path("pods", namespace), TimedPod, params=params):
         for pod in page:

@@ -35,7 +35,9 @@ class TimedPod(Pod):
     def work(self, tightest: Walltime | None) -> WorkProgress:
         """Return how far a pod is; `tightest` is the walltime that bounds it."""
         saved_at = timestamp.parse(annotations_of(self.metadata).get(keys.LAST_CHECKPOINT_AT))
-        return WorkProgress(started_at=timestamp.parse(self.status.startTime), saved_at=saved_at, walltime=tightest)
+        return WorkProgress(
+            started_at=timestamp.parse(self.status.startTime), saved_at=saved_at, walltime=tightest
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -78,7 +80,11 @@ class PodContext:
 
     async def mode_of(self, pod: TimedPod, found: Gang | None) -> DisruptionMode:
         """Return how the pod's gang goes; a native PodGroup says it itself."""
-        mode = DisruptionMode.SINGLE if found is None else disruption.disruption_mode_of(found, pod.metadata)
+        mode = (
+            DisruptionMode.SINGLE
+            if found is None
+            else disruption.disruption_mode_of(found, pod.metadata)
+        )
         if mode is not DisruptionMode.FROM_POD_GROUP:
             return mode
         group = await self.native_group_of(pod, found)

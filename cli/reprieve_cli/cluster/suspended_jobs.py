@@ -48,8 +48,14 @@ class SuspendedJob:
     def is_suspended_by_reprieve(self, now: datetime) -> bool:
         """True where nobody else has resumed or suspended it since we did."""
         hold = suspension.parse(annotations_of(self.metadata).get(keys.SUSPENDED, ""))
-        found = (one for one in self.status.conditions or () if (one.type, one.status) == ("Suspended", "True"))
+        found = (
+            one
+            for one in self.status.conditions or ()
+            if (one.type, one.status) == ("Suspended", "True")
+        )
         since = next((timestamp.parse(one.lastTransitionTime) for one in found), None)
         generation, is_suspended = self.metadata.generation, bool(self.spec.suspend)
-        fate = suspension.decide(hold, since=since, generation=generation, is_suspended=is_suspended, now=now)
+        fate = suspension.decide(
+            hold, since=since, generation=generation, is_suspended=is_suspended, now=now
+        )
         return fate in (SuspendedJobAction.KEEP, SuspendedJobAction.RESUME)

@@ -56,7 +56,10 @@ def build_table(rows: Iterable[VictimRow], now: datetime, height: int) -> Table:
             victim.namespace,
             victim.name,
             victim.preemption_class,
-            Text(victim.phase, style=_COLOURS.get(Phase(victim.phase), "") if victim.phase in tuple(Phase) else ""),
+            Text(
+                victim.phase,
+                style=_COLOURS.get(Phase(victim.phase), "") if victim.phase in tuple(Phase) else "",
+            ),
             _bar(victim, now),
             _time_left(victim, now),
             _initiator(victim),
@@ -75,7 +78,9 @@ def _bar(victim: VictimStatus, now: datetime) -> ProgressBar | str:
         return ""
     begun, deadline = span
     total = max(1.0, (deadline - begun).total_seconds())
-    return ProgressBar(total=total, completed=min(total, max(0.0, (now - begun).total_seconds())), width=_BAR_WIDTH)
+    return ProgressBar(
+        total=total, completed=min(total, max(0.0, (now - begun).total_seconds())), width=_BAR_WIDTH
+    )
 
 
 def _time_span(victim: VictimStatus) -> tuple[datetime, datetime] | None:
@@ -94,16 +99,28 @@ def _time_left(victim: VictimStatus, now: datetime) -> str:
 
 
 def _initiator(victim: VictimStatus) -> str:
-    return "" if victim.state is None or not victim.state.initiator else f"by {_plain(victim.state.initiator)}"
+    return (
+        ""
+        if victim.state is None or not victim.state.initiator
+        else f"by {_plain(victim.state.initiator)}"
+    )
 
 
 def _outcome(victim: VictimStatus) -> str:
     state = victim.state
-    if state is not None and state.refused_on is not None and victim.phase in (Phase.REPRIEVED, Phase.SPARED):
+    if (
+        state is not None
+        and state.refused_on is not None
+        and victim.phase in (Phase.REPRIEVED, Phase.SPARED)
+    ):
         return state.refused_on
     if state is None or state.outcome is None:
         return ""
-    step = "" if state.checkpoint is None or state.checkpoint.step is None else f" at step {state.checkpoint.step}"
+    step = (
+        ""
+        if state.checkpoint is None or state.checkpoint.step is None
+        else f" at step {state.checkpoint.step}"
+    )
     return f"{state.outcome}{step}"
 
 

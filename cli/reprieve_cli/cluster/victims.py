@@ -61,7 +61,11 @@ def _phase_unlabelled(state: Eviction | None) -> Phase:
 
 
 async def follow(
-    api: Api, namespace: str | None, *, once: bool = False, marked: Iterable[PartialObjectMetadata] = ()
+    api: Api,
+    namespace: str | None,
+    *,
+    once: bool = False,
+    marked: Iterable[PartialObjectMetadata] = (),
 ) -> AsyncIterator[VictimStatus]:
     """Yield each victim as it is, then as it changes, for ever; or, `once`, as all are now.
 

@@ -18,7 +18,9 @@ from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.kube.objects import Resource, controller_of
 from reprieve_runtime.client.api import Api
 
-KINDS_WITH_RULES = tuple(row for row in KINDS.values() if any(row.kind in rule.kinds for rule in RULES))
+KINDS_WITH_RULES = tuple(
+    row for row in KINDS.values() if any(row.kind in rule.kinds for rule in RULES)
+)
 """The kinds that have rules."""
 
 _REPORTS: Mapping[str, type[report.ReportWriter]] = {
@@ -30,8 +32,12 @@ _REPORTS: Mapping[str, type[report.ReportWriter]] = {
 
 @click.command
 @cluster_options(everywhere=True)
-@click.option("-o", "--output", type=click.Choice(list(_REPORTS)), default="table", show_default=True)
-@click.option("--by-namespace", is_flag=True, help="Give Prometheus' gauges the namespace as a label.")
+@click.option(
+    "-o", "--output", type=click.Choice(list(_REPORTS)), default="table", show_default=True
+)
+@click.option(
+    "--by-namespace", is_flag=True, help="Give Prometheus' gauges the namespace as a label."
+)
 @click.option("--strict", is_flag=True, help="List warnings too; one is as bad as a violation.")
 def command(*, target: ClusterTarget, output: str, by_namespace: bool, strict: bool) -> None:
     """List what is in a cluster and breaks a rule, of every kind that has rules and that the cluster serves.
@@ -41,7 +47,9 @@ def command(*, target: ClusterTarget, output: str, by_namespace: bool, strict: b
 
     Exits with 0 where no rule is violated, 1 where one is, 2 where something could not be read (the rest is listed).
     """
-    audit = Audit(_REPORTS[output](by_namespace=by_namespace), target.namespace or "", is_strict=strict)
+    audit = Audit(
+        _REPORTS[output](by_namespace=by_namespace), target.namespace or "", is_strict=strict
+    )
     connection.run(target, audit.run)
 
 
@@ -70,7 +78,13 @@ class Audit:
         ):
             async for collection in collections:
                 async for page in reader.pages(collection):
-                    self._write([found for resource in page for found in self._check(collection.kind, resource, known)])
+                    self._write(
+                        [
+                            found
+                            for resource in page
+                            for found in self._check(collection.kind, resource, known)
+                        ]
+                    )
                     self._report.count_checked(collection.kind, len(page))
                     self._summary.objects += len(page)
 
@@ -79,9 +93,13 @@ class Audit:
         if not _is_checked(resource, name):
             return ()
         found = checker.check_resource(resource, known.facts_as_enforced(name.namespace))
-        enforcement = known.namespace_policy(_namespace_of(name)).enforcement if _namespace_of(name) else ""
+        enforcement = (
+            known.namespace_policy(_namespace_of(name)).enforcement if _namespace_of(name) else ""
+        )
         return [
-            each.with_object(name, enforcement) for each in found if self._is_strict or each.level is Level.VIOLATION
+            each.with_object(name, enforcement)
+            for each in found
+            if self._is_strict or each.level is Level.VIOLATION
         ]
 
     def _report_unreadable(self, reason: str) -> None:

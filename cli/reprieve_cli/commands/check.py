@@ -62,7 +62,12 @@ def command(
     Exits with 0 where no rule is violated, 1 where one is, 2 where something could not be read (the rest is checked).
     """
     tally = Summary()
-    items = list(track(_read(files, policy, recursive=recursive, namespace=namespace, summary=tally), "objects read"))
+    items = list(
+        track(
+            _read(files, policy, recursive=recursive, namespace=namespace, summary=tally),
+            "objects read",
+        )
+    )
     findings = _findings(items, _known_objects(items, is_complete=bool(policy)), tally)
     writer = import_module(f"reprieve_cli.output.formats.{FORMATS[output]}")
     for part in writer.write(findings, tally):
@@ -71,7 +76,12 @@ def command(
 
 
 def _read(
-    files: Iterable[str], policy: Iterable[str], *, recursive: bool, namespace: str, summary: Summary
+    files: Iterable[str],
+    policy: Iterable[str],
+    *,
+    recursive: bool,
+    namespace: str,
+    summary: Summary,
 ) -> Iterator[_Item]:
     """Yield what the files have, and of the policy's folders what is a policy; a file that is in both once."""
     seen: set[str] = set()
@@ -109,7 +119,9 @@ def _known_objects(items: Iterable[_Item], *, is_complete: bool) -> KnownObjects
     return knowledge
 
 
-def _findings(items: Iterable[_Item], known_objects: KnownObjects, summary: Summary) -> Iterator[Finding]:
+def _findings(
+    items: Iterable[_Item], known_objects: KnownObjects, summary: Summary
+) -> Iterator[Finding]:
     for item in track(items, "objects checked"):
         if isinstance(item, Finding):
             found = [item]

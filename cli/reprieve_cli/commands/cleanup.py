@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 import click
 from rich.console import Console
 
-from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, cluster_options, describe_error, run
+from reprieve_cli.cluster.connection import (
+    EXIT_FAILED,
+    ClusterTarget,
+    cluster_options,
+    describe_error,
+    run,
+)
 from reprieve_cli.cluster.suspended_jobs import SuspendedJob
 from reprieve_cli.output.finding import printable
 from reprieve_policy import keys
@@ -21,13 +27,25 @@ from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, labels_of
 from reprieve_policy.kube.owners import LEDGER_KINDS
 from reprieve_policy.lifecycle import mark
-from reprieve_runtime.client.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Api, ApiError, PartialObjectMetadata
+from reprieve_runtime.client.api import (
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    Api,
+    ApiError,
+    PartialObjectMetadata,
+)
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.lease import Lease
 
 _NOT_FOUND = 404
 _LABELS = (keys.SOFT_EVICTION, keys.GANG_GATE_LABEL)
-_ANNOTATIONS = (keys.EVICTION, keys.EVICTION_REQUEST, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST, keys.CHECKPOINT_ANSWER)
+_ANNOTATIONS = (
+    keys.EVICTION,
+    keys.EVICTION_REQUEST,
+    keys.PREEMPTOR,
+    keys.CHECKPOINT_REQUEST,
+    keys.CHECKPOINT_ANSWER,
+)
 _OWNER_LABELS = (keys.LEDGER, keys.SUSPENDED)
 _OWNER_ANNOTATIONS = (keys.LEDGER, keys.LAST_CHECKPOINT_AT, keys.SUSPENDED)
 _JOB = "Job"
@@ -54,12 +72,23 @@ class _CleanupPatch(NamedTuple):
 
 
 @click.command(short_help="Remove every trace before uninstalling.")
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would be removed, change nothing.")
+@click.option(
+    "--dry-run", "is_dry_run", is_flag=True, help="Say what would be removed, change nothing."
+)
 @click.option("--force", is_flag=True, help="Although the operator is running.")
-@click.option("--operator-namespace", default="reprieve-system", show_default=True, help="Where the operator runs.")
-@click.option("--lease", default="reprieve-operator", show_default=True, help="The operator's Lease.")
+@click.option(
+    "--operator-namespace",
+    default="reprieve-system",
+    show_default=True,
+    help="Where the operator runs.",
+)
+@click.option(
+    "--lease", default="reprieve-operator", show_default=True, help="The operator's Lease."
+)
 @cluster_options(everywhere=True)
-def command(target: ClusterTarget, *, is_dry_run: bool, force: bool, operator_namespace: str, lease: str) -> None:
+def command(
+    target: ClusterTarget, *, is_dry_run: bool, force: bool, operator_namespace: str, lease: str
+) -> None:
     """Remove marks, states, finalizers, gang gates, ledgers and times that Reprieve has left on pods and their owners.
 
     Stop the operator first, and remove the webhook configurations and policies afterwards (kubectl delete -k). A victim
@@ -115,7 +144,9 @@ def _removals(metadata: ObjectMeta, labels: Iterable[str], annotations: Iterable
     return {part: entries for part, entries in found.items() if entries}
 
 
-async def _cleanup(api: Api, *, target: ClusterTarget, home: _OperatorLocation, is_dry_run: bool, force: bool) -> int:
+async def _cleanup(
+    api: Api, *, target: ClusterTarget, home: _OperatorLocation, is_dry_run: bool, force: bool
+) -> int:
     holder = await _lease_holder(api, object_path("leases", *home))
     if holder and not force:
         click.echo(
@@ -136,10 +167,16 @@ async def _cleanup(api: Api, *, target: ClusterTarget, home: _OperatorLocation, 
 async def _warn_of_pending_bare_pods(api: Api, home: str, namespace: str | None) -> None:
     """Name the bare pods that are to be made anew: without this, their manifests would go with the operator's namespace unseen."""
     selector = keys.BARE_POD if namespace is None else f"{keys.BARE_POD}={namespace}"
-    async for kept in _list_metadata(api, object_path("controllerrevisions", home), labelSelector=selector):
-        whose = f"{labels_of(kept)[keys.BARE_POD]}/pod/{annotations_of(kept).get(keys.BARE_POD, '')}"
+    async for kept in _list_metadata(
+        api, object_path("controllerrevisions", home), labelSelector=selector
+    ):
+        whose = (
+            f"{labels_of(kept)[keys.BARE_POD]}/pod/{annotations_of(kept).get(keys.BARE_POD, '')}"
+        )
         where = f"controllerrevision/{kept.name} in namespace {home}"
-        click.echo(printable(f"{whose} waits to be made anew: its manifest is only in {where}"), err=True)
+        click.echo(
+            printable(f"{whose} waits to be made anew: its manifest is only in {where}"), err=True
+        )
 
 
 async def _lease_holder(api: Api, lease: str) -> str:
@@ -185,7 +222,9 @@ async def _read_job_patch(api: Api, metadata: ObjectMeta) -> Patch | None:
 async def _list_metadata(api: Api, path: str, **params: str) -> AsyncIterator[ObjectMeta]:
     """Yield the metadata of a collection; nothing of a kind that the cluster does not have."""
     try:
-        async for page, _ in api.list_pages(path, PartialObjectMetadata, params=params, metadata_only=True):
+        async for page, _ in api.list_pages(
+            path, PartialObjectMetadata, params=params, metadata_only=True
+        ):
             for found in page:
                 yield found.metadata
     except ApiError as error:
@@ -196,7 +235,9 @@ async def _list_metadata(api: Api, path: str, **params: str) -> AsyncIterator[Ob
 async def _apply(api: Api, patch: _CleanupPatch, *, is_dry_run: bool) -> bool:
     try:
         params = {"dryRun": "All"} if is_dry_run else None
-        await api.patch(patch.path, patch.patch, dict, content_type=patch.content_type, params=params)
+        await api.patch(
+            patch.path, patch.patch, dict, content_type=patch.content_type, params=params
+        )
     except ApiError as error:
         if error.status == _NOT_FOUND:
             return True
@@ -210,4 +251,6 @@ def _cleanup_patch(resource: str, kind: str, metadata: ObjectMeta, patch: Patch)
     path = object_path(resource, metadata.namespace, metadata.name)
     # A custom resource takes no strategic merge patch, and an owner needs none.
     content_type = STRATEGIC_MERGE_PATCH if resource == "pods" else MERGE_PATCH
-    return _CleanupPatch(path, f"{metadata.namespace}/{kind.lower()}/{metadata.name}", patch, content_type)
+    return _CleanupPatch(
+        path, f"{metadata.namespace}/{kind.lower()}/{metadata.name}", patch, content_type
+    )

@@ -30,7 +30,9 @@ class EvictOptions:
 @click.argument("subjects", nargs=-1, metavar="[POD | KIND/NAME]...")
 @click.option("-l", "--selector", help="Label selector of the pods.")
 @marking.wait_options
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Have the API server check it, change nothing.")
+@click.option(
+    "--dry-run", "is_dry_run", is_flag=True, help="Have the API server check it, change nothing."
+)
 @cluster_options()
 def command(target: ClusterTarget, **options: object) -> None:
     """Mark pods for a soft eviction: each is told, given time to save a checkpoint, and deleted.

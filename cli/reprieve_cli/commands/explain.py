@@ -30,7 +30,9 @@ _NOT_FOUND = 404
 
 @click.command(short_help="Say what would happen to a pod that had to go.")
 @click.argument("pod")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 @cluster_options()
 def command(target: ClusterTarget, *, pod: str, output: str) -> None:
     """Say who may preempt a pod, from when, what it would cost, and what would happen, step by step.
@@ -39,7 +41,15 @@ def command(target: ClusterTarget, *, pod: str, output: str) -> None:
     """
     if target.namespace is None:
         raise click.UsageError("a pod is in one namespace: -A does not go with it")
-    run(target, partial(_explain, namespace=target.namespace, name=pod.removeprefix("pod/"), is_json=output == "json"))
+    run(
+        target,
+        partial(
+            _explain,
+            namespace=target.namespace,
+            name=pod.removeprefix("pod/"),
+            is_json=output == "json",
+        ),
+    )
 
 
 async def _explain(api: Api, *, namespace: str, name: str, is_json: bool) -> int:
@@ -64,8 +74,14 @@ async def _explain(api: Api, *, namespace: str, name: str, is_json: bool) -> int
         click.echo(json.dumps(build_document(prospect, outlook), ensure_ascii=False))
         return 0
     victim = victims.read(PartialObjectMetadata(metadata=pod.metadata))
-    current = "" if victim.state is None or victim.is_finished else f"it is a victim now: {build_line(victim, now)}"
-    click.echo("\n".join(build_text(f"pod/{name} in namespace {namespace}", prospect, outlook, current)))
+    current = (
+        ""
+        if victim.state is None or victim.is_finished
+        else f"it is a victim now: {build_line(victim, now)}"
+    )
+    click.echo(
+        "\n".join(build_text(f"pod/{name} in namespace {namespace}", prospect, outlook, current))
+    )
     return 0
 
 
@@ -81,21 +97,31 @@ async def _subject(context: PodContext, pod: TimedPod, now: datetime) -> Preview
     )
 
 
-async def _prospect(api: Api, context: PodContext, pod: TimedPod, facts: Facts, now: datetime) -> VictimExplanation:
+async def _prospect(
+    api: Api, context: PodContext, pod: TimedPod, facts: Facts, now: datetime
+) -> VictimExplanation:
     """Return who may preempt the pod: judged with its node, and with its gang wherever that runs."""
     own = await _scheduled_pod(context, pod, facts, now)
     node = await context.get(object_path("nodes", None, own.node), Node) if own.node else None
     tenants = [own]
     if own.gang is not None:
         others = list_active_pods(api, own.namespace, {})
-        mates = [await _scheduled_pod(context, other, facts, now) async for other in others if other.occupies_node]
+        mates = [
+            await _scheduled_pod(context, other, facts, now)
+            async for other in others
+            if other.occupies_node
+        ]
         tenants += [mate for mate in mates if mate.gang == own.gang and mate.uid != own.uid]
     rooms = {} if node is None else {own.node: snapshot_builder.node_info_of(node)}
-    scene = Snapshot(now=now, nodes=rooms, gangs=snapshot_builder.gang_infos_of(tenants), settings=facts.settings)
+    scene = Snapshot(
+        now=now, nodes=rooms, gangs=snapshot_builder.gang_infos_of(tenants), settings=facts.settings
+    )
     return explain_victim(own, scene)
 
 
-async def _scheduled_pod(context: PodContext, pod: TimedPod, facts: Facts, now: datetime) -> ScheduledPod:
+async def _scheduled_pod(
+    context: PodContext, pod: TimedPod, facts: Facts, now: datetime
+) -> ScheduledPod:
     native = await context.native_group_of(pod, membership.read(pod.view))
     return snapshot_builder.scheduled_pod_of(
         pod, facts, native=native, job=await context.walltime_of(pod, now), now=now

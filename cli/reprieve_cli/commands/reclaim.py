@@ -64,9 +64,19 @@ class _CannotReclaim(Exception):  # noqa: N818 - it reads as what it is
 
 @click.command(short_help="Begin to give a lent node back.")
 @click.argument("node")
-@click.option("--close", "closes", is_flag=True, help="Taint the node too, so that only its home's pods come back.")
+@click.option(
+    "--close",
+    "closes",
+    is_flag=True,
+    help="Taint the node too, so that only its home's pods come back.",
+)
 @marking.wait_options
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Show it, have the API server check it, change nothing.")
+@click.option(
+    "--dry-run",
+    "is_dry_run",
+    is_flag=True,
+    help="Show it, have the API server check it, change nothing.",
+)
 @click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Do not ask.")
 @whole_cluster_options
 def command(target: ClusterTarget, *, node: str, **options: object) -> None:
@@ -82,7 +92,9 @@ def command(target: ClusterTarget, *, node: str, **options: object) -> None:
     """
     order = ReclaimOptions(**options)  # type: ignore[arg-type]  # click fills it by these names
     if not (order.is_confirmed or order.is_dry_run or sys.stdin.isatty()):
-        raise click.UsageError("nobody can be asked here: give --yes, or --dry-run to see what would happen")
+        raise click.UsageError(
+            "nobody can be asked here: give --yes, or --dry-run to see what would happen"
+        )
     run(target, partial(_reclaim, name=node.removeprefix("node/"), order=order))
 
 
@@ -97,7 +109,11 @@ async def _reclaim(api: Api, *, name: str, order: ReclaimOptions) -> int:
     going = [row for row in rows if row.decision.action is ReclaimAction.GOES]
     if not going and not order.closes:
         return 0
-    if not (order.is_confirmed or order.is_dry_run or click.confirm(_question(len(going), closes=order.closes))):
+    if not (
+        order.is_confirmed
+        or order.is_dry_run
+        or click.confirm(_question(len(going), closes=order.closes))
+    ):
         return _EXIT_DECLINED
     if order.closes:
         await _taint(api, node, home, is_dry_run=order.is_dry_run)
@@ -112,7 +128,9 @@ async def _plan(api: Api, name: str, now: datetime) -> tuple[_TaintedNode, str, 
     parties = await read_candidates(api, PodContext(api, unread.append), name, now)
     if unread:
         # Without this, a namespace whose policy cannot be read would count as one that protects nobody.
-        raise _CannotReclaim("not all that decides who may go could be read: " + "; ".join(map(printable, unread)))
+        raise _CannotReclaim(
+            "not all that decides who may go could be read: " + "; ".join(map(printable, unread))
+        )
     home = _home_of(node, known)
     return node, home, decide_rows(parties, home, known, now)
 
@@ -133,7 +151,9 @@ def _home_of(node: _TaintedNode, known: ClusterPolicy) -> str:
         raise _CannotReclaim(str(home))
     if home not in known.namespaces:
         # A slip of the pen must not empty the node.
-        raise _CannotReclaim(f'it belongs to namespace "{printable(home)}", which is not there, or may not be read')
+        raise _CannotReclaim(
+            f'it belongs to namespace "{printable(home)}", which is not there, or may not be read'
+        )
     return home
 
 
@@ -147,17 +167,28 @@ async def _taint(api: Api, node: _TaintedNode, home: str, *, is_dry_run: bool) -
     """Taint the node, before anybody goes: without this, a replacement could be faster. Raises `ApiError`."""
     before, name = node.spec.taints, node.metadata.name
     others = [
-        taint for taint in before or () if (taint["key"], taint["effect"]) != (keys.HOME_NAMESPACE, _TAINT_EFFECT)
+        taint
+        for taint in before or ()
+        if (taint["key"], taint["effect"]) != (keys.HOME_NAMESPACE, _TAINT_EFFECT)
     ]
     taints = [*others, {"key": keys.HOME_NAMESPACE, "value": home, "effect": _TAINT_EFFECT}]
     # A list of taints is written whole: without the test, one that somebody else has added meanwhile would be lost.
-    patch = [{"op": op, "path": "/spec/taints", "value": value} for op, value in (("test", before), ("add", taints))]
+    patch = [
+        {"op": op, "path": "/spec/taints", "value": value}
+        for op, value in (("test", before), ("add", taints))
+    ]
     params = {"dryRun": "All"} if is_dry_run else None
-    await api.patch(object_path("nodes", None, name), patch, dict, content_type=JSON_PATCH, params=params)
-    click.echo(f"node/{name} tainted {keys.HOME_NAMESPACE}={home}:{_TAINT_EFFECT}{' (dry run)' if is_dry_run else ''}")
+    await api.patch(
+        object_path("nodes", None, name), patch, dict, content_type=JSON_PATCH, params=params
+    )
+    click.echo(
+        f"node/{name} tainted {keys.HOME_NAMESPACE}={home}:{_TAINT_EFFECT}{' (dry run)' if is_dry_run else ''}"
+    )
 
 
-async def _mark_all(api: Api, going: Sequence[PlanRow], order: ReclaimOptions, now: datetime) -> int:
+async def _mark_all(
+    api: Api, going: Sequence[PlanRow], order: ReclaimOptions, now: datetime
+) -> int:
     pods = [PartialObjectMetadata(metadata=row.candidate.pod.metadata) for row in going]
     marked = []
     for pod in pods:

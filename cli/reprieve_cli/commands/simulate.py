@@ -11,7 +11,13 @@ import click
 
 from reprieve_cli.cluster.cluster import ClusterReader
 from reprieve_cli.cluster.cluster_policy import ClusterPolicy
-from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, fail, run, whole_cluster_options
+from reprieve_cli.cluster.connection import (
+    EXIT_FAILED,
+    ClusterTarget,
+    fail,
+    run,
+    whole_cluster_options,
+)
 from reprieve_cli.manifests.unreadable import Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_cli.output.progress import ProgressCounter
@@ -31,7 +37,9 @@ class _TimeType(click.ParamType[datetime]):
 
     name = "time"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
         """Return the moment, aware UTC."""
         moment = timestamp.parse(str(value))
         if moment is None:
@@ -60,12 +68,32 @@ class _UnreadableReporter:
 
 
 @click.command(short_help="Say whom a pod would preempt, and why not the others.")
-@click.option("--preemptor", "file", metavar="FILE", required=True, help="A Pod, a gang's pods, or what makes them.")
-@click.option("--from", "files", metavar="FILE", multiple=True, help="A dump of the cluster; may be given again.")
-@click.option("--node", "nodes", metavar="NODE", multiple=True, help="Look at this node only; may be given again.")
+@click.option(
+    "--preemptor",
+    "file",
+    metavar="FILE",
+    required=True,
+    help="A Pod, a gang's pods, or what makes them.",
+)
+@click.option(
+    "--from",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    help="A dump of the cluster; may be given again.",
+)
+@click.option(
+    "--node",
+    "nodes",
+    metavar="NODE",
+    multiple=True,
+    help="Look at this node only; may be given again.",
+)
 @click.option("--at", "now", type=_TimeType(), help="The moment to judge at; now by default.")
 @click.option("-n", "--namespace", help="Namespace of a preemptor that names none.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 @whole_cluster_options
 def command(
     target: ClusterTarget,
@@ -101,21 +129,27 @@ def command(
     run(target, partial(_simulate_cluster, request=_read(file, namespace), order=order, now=moment))
 
 
-def _simulate_dump(order: SimulateOptions, files: Sequence[str], now: datetime, namespace: str) -> int:
+def _simulate_dump(
+    order: SimulateOptions, files: Sequence[str], now: datetime, namespace: str
+) -> int:
     stage, unread = SnapshotBuilder(ClusterPolicy(), now), _UnreadableReporter()
     request = _read(order.file, namespace)
     _report_missing(dump.read(files, stage, unread.report), files)
     return _decide_and_print(stage, request, order, unread, files)
 
 
-async def _simulate_cluster(api: Api, *, request: PreemptorRequest, order: SimulateOptions, now: datetime) -> int:
+async def _simulate_cluster(
+    api: Api, *, request: PreemptorRequest, order: SimulateOptions, now: datetime
+) -> int:
     unread = _UnreadableReporter()
     reader = ClusterReader(api, "", unread.report)
     stage = SnapshotBuilder(await reader.read_policy(), now)
     with ProgressCounter("objects read") as counter:
         for role in OBJECT_KINDS:
             if role.path:
-                await reader.read_each(role.path, role.decode_as, _add_and_count(role, stage, counter))
+                await reader.read_each(
+                    role.path, role.decode_as, _add_and_count(role, stage, counter)
+                )
     return _decide_and_print(stage, request, order, unread)
 
 

@@ -26,7 +26,13 @@ Formatter = Callable[[VictimStatus, datetime], str]
 
 
 @click.command(short_help="Show victims as they go.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: one object a line.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="json: one object a line.",
+)
 @click.option("--once", is_flag=True, help="Show the victims of this moment and end.")
 @cluster_options()
 def command(target: ClusterTarget, *, output: str, once: bool) -> None:
@@ -53,13 +59,18 @@ def build_json(victim: VictimStatus, now: datetime) -> str:
         "preemptionClass": victim.preemption_class,
         **({} if state is None else _state_fields(state)),
     }
-    return json.dumps({key: value for key, value in document.items() if value not in ("", None)}, ensure_ascii=False)
+    return json.dumps(
+        {key: value for key, value in document.items() if value not in ("", None)},
+        ensure_ascii=False,
+    )
 
 
 def _state_fields(state: Eviction) -> dict[str, object]:
     saved = state.checkpoint
     checkpoint = (
-        None if saved is None else {"at": timestamp.render(saved.saved_at), "step": saved.step, "path": saved.path}
+        None
+        if saved is None
+        else {"at": timestamp.render(saved.saved_at), "step": saved.step, "path": saved.path}
     )
     return {
         "evictionId": state.eviction_id,
@@ -72,7 +83,8 @@ def _state_fields(state: Eviction) -> dict[str, object]:
         "cost": state.cost and {"hours": state.cost.hours, "device": state.cost.device},
         "refusedOn": state.refused_on,
         "outcome": state.outcome,
-        "checkpoint": checkpoint and {key: value for key, value in checkpoint.items() if value is not None},
+        "checkpoint": checkpoint
+        and {key: value for key, value in checkpoint.items() if value is not None},
     }
 
 

@@ -61,7 +61,11 @@ def _objects(
         return
     if isinstance(value, dict):
         value = {**(inherited or {}), **value}
-    if not isinstance(value, dict) or not _is_text(value.get("kind")) or not _is_text(value.get("apiVersion")):
+    if (
+        not isinstance(value, dict)
+        or not _is_text(value.get("kind"))
+        or not _is_text(value.get("apiVersion"))
+    ):
         yield Unreadable("no Kubernetes object: needs apiVersion and kind", document.line_of())
     elif value["kind"].endswith("List") and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):

@@ -30,7 +30,9 @@ def read(text: str) -> Any:
     try:
         return _DECODER.decode(text)
     except _DuplicateKeyError as twice:
-        raise Unreadable(f'the key "{twice}" stands twice in one object', _line_of_second(text, str(twice))) from None
+        raise Unreadable(
+            f'the key "{twice}" stands twice in one object', _line_of_second(text, str(twice))
+        ) from None
 
 
 def line_of(text: str, steps: Sequence[PathStep]) -> int:
@@ -48,7 +50,9 @@ def _end_of_document(text: str, position: int, line: int) -> int:
     try:
         return _SCANNER.raw_decode(text, position)[1]
     except json.JSONDecodeError as error:
-        raise Unreadable(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.lineno - 1) from None
+        raise Unreadable(
+            f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.lineno - 1
+        ) from None
     except RecursionError:
         raise Unreadable("nested too deeply", line - 1) from None
     except Unreadable as error:
@@ -110,7 +114,9 @@ def _tokens(text: str) -> Iterator[tuple[int, "re.Match[str]", str | None]]:
     """Yield each bracket, text and other word with its line; of a text also what it says."""
     line = counted = position = 0
     while match := _TOKEN.match(text, position):
-        word, position = _SCANNER.raw_decode(text, match.start("text")) if match["text"] else (None, match.end())
+        word, position = (
+            _SCANNER.raw_decode(text, match.start("text")) if match["text"] else (None, match.end())
+        )
         line += text.count("\n", counted, match.end())
         counted = match.end()
         yield line, match, word

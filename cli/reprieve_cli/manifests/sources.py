@@ -24,7 +24,9 @@ class SourceText(NamedTuple):
     content: str | Unreadable
 
 
-def read_all(names: Iterable[str], *, recursive: bool, max_bytes: int | None = None) -> Iterator[SourceText]:
+def read_all(
+    names: Iterable[str], *, recursive: bool, max_bytes: int | None = None
+) -> Iterator[SourceText]:
     """Yield the text of each file, of each manifest in a folder, and of standard input for `-`."""
     limit = MAX_BYTES if max_bytes is None else max_bytes
     for name in names:
@@ -40,7 +42,10 @@ def _read_folder(folder: Path, max_bytes: int, *, recursive: bool) -> Iterator[S
     files = sorted(_manifests(folder, recursive=recursive))
     if not files:
         hint = "" if recursive else "; -R also looks in the folders below"
-        yield SourceText(str(folder), Unreadable(f"no {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} file in it{hint}"))
+        yield SourceText(
+            str(folder),
+            Unreadable(f"no {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} file in it{hint}"),
+        )
     yield from (_read_file(file, max_bytes) for file in files)
 
 

@@ -48,7 +48,9 @@ def build(document: dict[str, Any], namespace: str = "") -> ManifestObject:
     row = kinds.KINDS.get(name.kind)
     if row is None or row.group != _group_of(document):
         return ManifestObject(name, custom_document=document)
-    violations = _repair_metadata(document, (row.template.removesuffix("."),) if row.template else ())
+    violations = _repair_metadata(
+        document, (row.template.removesuffix("."),) if row.template else ()
+    )
     try:
         return ManifestObject(name, _converted(document), violations)
     except msgspec.ValidationError as error:
@@ -91,7 +93,9 @@ def _stringify_values(metadata: Any) -> None:
         held = metadata.get(field)
         if isinstance(held, dict):
             # Go reads `null` as an empty text.
-            metadata[field] = {key: "" if text is None else show(text) for key, text in held.items()}
+            metadata[field] = {
+                key: "" if text is None else show(text) for key, text in held.items()
+            }
         elif held is not None:
             del metadata[field]
 
@@ -116,7 +120,9 @@ def _violation(text: str) -> Violation:
     assert match is not None
     expected = _ERROR_TYPES.search(match[1])
     wanted, got = (
-        (_TYPE_NAMES.get(word, word) for word in expected.groups()) if expected else (match[1], "something else")
+        (_TYPE_NAMES.get(word, word) for word in expected.groups())
+        if expected
+        else (match[1], "something else")
     )
     return Violation(
         (match[2] or "").replace("[...]", ""),

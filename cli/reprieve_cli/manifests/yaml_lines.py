@@ -33,7 +33,9 @@ _INTEGER = re.compile(r"[+-]?(?:0x[0-9a-fA-F]+|0b[01]+|0o?[0-7]+|0|[1-9][0-9]*)"
 _FLOAT = re.compile(r"[+-]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][+-]?[0-9]+)?")
 _MAX_DIGITS = 64
 _DOCUMENT_START = re.compile(r"^---(?=\s|$)", re.MULTILINE)
-_BLANK = re.compile(r"(?:\s|#[^\n]*(?:\n|\Z)|^%[^\n]*(?:\n|\Z)|^\.\.\.[ \t]*(?:\n|\Z)|^---\s)*", re.MULTILINE)
+_BLANK = re.compile(
+    r"(?:\s|#[^\n]*(?:\n|\Z)|^%[^\n]*(?:\n|\Z)|^\.\.\.[ \t]*(?:\n|\Z)|^---\s)*", re.MULTILINE
+)
 
 
 def split(text: str) -> Iterator[tuple[int, str]]:
@@ -63,7 +65,9 @@ def compose(text: str) -> "yaml.Node":
         reason = error.problem or error.context or "not YAML"
         raise Unreadable(_HINTS.get(reason, reason), mark.line if mark else 0) from None
     except yaml.reader.ReaderError as error:
-        raise Unreadable("a control character", text.encode()[: error.position].count(b"\n")) from None
+        raise Unreadable(
+            "a control character", text.encode()[: error.position].count(b"\n")
+        ) from None
 
 
 def line_of(text: str, steps: Sequence[PathStep]) -> int:
@@ -139,7 +143,9 @@ class _ValueBuilder:
         if self._values_left < 0:
             raise Unreadable("its aliases would fill all memory", node.start_mark.line)
         if depth > MAX_DEPTH:
-            raise Unreadable("its aliases nest too deeply, or lead to themselves", node.start_mark.line)
+            raise Unreadable(
+                "its aliases nest too deeply, or lead to themselves", node.start_mark.line
+            )
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, depth + 1)
         return [self.build(item, depth + 1) for item in node.value]
@@ -150,13 +156,20 @@ class _ValueBuilder:
         for key_node, value_node in node.value:
             value = self.build(value_node, depth)
             key = key_node.value
-            if not isinstance(key, str) or key in _NO_TEXTS or key[0] in _NUMBER_STARTS or key_node.tag != _PLAIN:
+            if (
+                not isinstance(key, str)
+                or key in _NO_TEXTS
+                or key[0] in _NUMBER_STARTS
+                or key_node.tag != _PLAIN
+            ):
                 if _is_merge(key_node):
                     merged.append(_merged(value, value_node.start_mark.line))
                     continue
                 key = _key(key_node)
             if key in found:
-                raise Unreadable(f'the key "{key}" stands twice in one mapping', key_node.start_mark.line)
+                raise Unreadable(
+                    f'the key "{key}" stands twice in one mapping', key_node.start_mark.line
+                )
             found[key] = value
         for part in reversed(merged):
             found = part | found
@@ -180,13 +193,17 @@ def _key(node: "yaml.Node") -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if value is None:
-        raise Unreadable("a key that is no text (unquoted braces of a template?)", node.start_mark.line)
+        raise Unreadable(
+            "a key that is no text (unquoted braces of a template?)", node.start_mark.line
+        )
     return str(value)
 
 
 def _scalar(node: "yaml.Node") -> Any:
     text: str = node.value
-    if node.tag != _PLAIN and (node.tag in (_TEXT, _STR_TAG) or not node.tag.startswith("tag:yaml.org,2002:")):
+    if node.tag != _PLAIN and (
+        node.tag in (_TEXT, _STR_TAG) or not node.tag.startswith("tag:yaml.org,2002:")
+    ):
         return text
     if text not in _NO_TEXTS:
         return _number(text) if text[0] in _NUMBER_STARTS and len(text) <= _MAX_DIGITS else text
@@ -219,4 +236,6 @@ def _child(node: "yaml.Node", step: PathStep) -> "tuple[int, yaml.Node] | None":
 def _merge_nodes(node: "yaml.Node") -> Iterator["yaml.Node"]:
     for key_node, value_node in node.value:
         if _is_merge(key_node):
-            yield from value_node.value if isinstance(value_node, yaml.SequenceNode) else (value_node,)
+            yield from (
+                value_node.value if isinstance(value_node, yaml.SequenceNode) else (value_node,)
+            )

@@ -11,7 +11,9 @@ from reprieve_policy.preemption.selection import RefusalReason
 from reprieve_policy.preemption.selection.explain import VictimExplanation
 
 
-def build_text(name: str, prospect: VictimExplanation, outlook: EvictionPreview, current: str) -> Iterator[str]:
+def build_text(
+    name: str, prospect: VictimExplanation, outlook: EvictionPreview, current: str
+) -> Iterator[str]:
     """Yield the lines for a person."""
     yield f"{name}: class {prospect.preemption_class}, defended with priority {prospect.preemption_priority}"
     if current:
@@ -35,8 +37,10 @@ def build_document(prospect: VictimExplanation, outlook: EvictionPreview) -> dic
         "preemptionClass": prospect.preemption_class,
         "preemptorClasses": list(prospect.preemptor_classes),
         "preemptionPriority": prospect.preemption_priority,
-        "protected": protected and {"ground": protected.reason, "detail": protected.detail, "until": until},
-        "tolerated": tolerated and {"below": tolerated.minimum, "until": _optional_time(tolerated.until)},
+        "protected": protected
+        and {"ground": protected.reason, "detail": protected.detail, "until": until},
+        "tolerated": tolerated
+        and {"below": tolerated.minimum, "until": _optional_time(tolerated.until)},
         "cost": {
             "hours": price.recorded.hours,
             "device": price.device,
@@ -63,7 +67,11 @@ def _earliest_preemption(prospect: VictimExplanation) -> Iterator[str]:
     protected, tolerated = prospect.protected_by, prospect.tolerated
     if protected is not None:
         is_for_good = protected.reason is RefusalReason.NON_PREEMPTIBLE
-        holds = _until(prospect.until) if prospect.until is not None or is_for_good else "not while this holds"
+        holds = (
+            _until(prospect.until)
+            if prospect.until is not None or is_for_good
+            else "not while this holds"
+        )
         yield f"{holds}: {protected.reason}: {protected.detail}"
     else:
         yield "now"

@@ -28,7 +28,10 @@ class ProgressCounter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, patch: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        patch: TracebackType | None,
     ) -> None:
         self._shown.close()
 

@@ -33,7 +33,10 @@ class MissingKind(NamedTuple):
 
 _REQUIRED_KINDS = (
     MissingKind("Namespace", "every namespace counts as one that says nothing"),
-    MissingKind("PriorityClass", "nobody tolerates anybody, and a preemptor's priority must stand in its pod"),
+    MissingKind(
+        "PriorityClass",
+        "nobody tolerates anybody, and a preemptor's priority must stand in its pod",
+    ),
 )
 
 _OPTIONAL_KINDS = {
@@ -60,7 +63,9 @@ class _Item(NamedTuple):
     content: msgspec.Raw | Mapping[str, Any]
 
 
-def read(files: Iterable[str], cluster_view: SnapshotBuilder, report: Callable[[str], None]) -> list[MissingKind]:
+def read(
+    files: Iterable[str], cluster_view: SnapshotBuilder, report: Callable[[str], None]
+) -> list[MissingKind]:
     """Have the stage take in what the files have, and return what they have nothing of; what cannot be read is told."""
     found: dict[ObjectKind, list[_Item]] = defaultdict(list)
     with ProgressCounter("objects found") as counter:
@@ -71,7 +76,9 @@ def read(files: Iterable[str], cluster_view: SnapshotBuilder, report: Callable[[
                 elif item.object_kind is not None:
                     found[item.object_kind].append(item)
                 counter.count()
-    missing = [wanted for wanted in _REQUIRED_KINDS if not any(role.kind == wanted.kind for role in found)]
+    missing = [
+        wanted for wanted in _REQUIRED_KINDS if not any(role.kind == wanted.kind for role in found)
+    ]
     with ProgressCounter("objects read") as counter:
         for role in OBJECT_KINDS:
             # Forgotten one by one: all objects of a large cluster, decoded, would take several times the file's room.
@@ -95,10 +102,17 @@ def _pop_each(items: list[_Item]) -> Iterator[_Item]:
         yield items.pop()
 
 
-def _add(item: _Item, object_kind: ObjectKind, cluster_view: SnapshotBuilder, report: Callable[[str], None]) -> None:
+def _add(
+    item: _Item,
+    object_kind: ObjectKind,
+    cluster_view: SnapshotBuilder,
+    report: Callable[[str], None],
+) -> None:
     try:
         if isinstance(item.content, msgspec.Raw):
-            object_kind.add(cluster_view, msgspec.json.decode(item.content, type=object_kind.decode_as))
+            object_kind.add(
+                cluster_view, msgspec.json.decode(item.content, type=object_kind.decode_as)
+            )
         else:
             object_kind.add(cluster_view, msgspec.convert(item.content, object_kind.decode_as))
     except msgspec.ValidationError as error:

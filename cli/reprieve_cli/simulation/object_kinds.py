@@ -27,9 +27,19 @@ OBJECT_KINDS: tuple[ObjectKind, ...] = (
     ObjectKind("", "Namespace", Resource, SnapshotBuilder.add_policy),
     ObjectKind("scheduling.k8s.io", "PriorityClass", Resource, SnapshotBuilder.add_policy),
     ObjectKind(
-        "scheduling.sigs.k8s.io", "ElasticQuota", Resource, SnapshotBuilder.add_quota, object_path("elasticquotas")
+        "scheduling.sigs.k8s.io",
+        "ElasticQuota",
+        Resource,
+        SnapshotBuilder.add_quota,
+        object_path("elasticquotas"),
     ),
-    ObjectKind("scheduling.k8s.io", "PodGroup", NamedPodGroup, SnapshotBuilder.add_pod_group, object_path("podgroups")),
+    ObjectKind(
+        "scheduling.k8s.io",
+        "PodGroup",
+        NamedPodGroup,
+        SnapshotBuilder.add_pod_group,
+        object_path("podgroups"),
+    ),
     ObjectKind("batch", "Job", Job, SnapshotBuilder.add_job, object_path("jobs")),
     ObjectKind("", "Node", Node, SnapshotBuilder.add_node, object_path("nodes")),
     ObjectKind(
@@ -43,4 +53,6 @@ OBJECT_KINDS: tuple[ObjectKind, ...] = (
 )
 """In the order in which they must be known: a pod is judged once, by all the others."""
 
-BY_GROUP_KIND: Mapping[tuple[str, str], ObjectKind] = {(role.group, role.kind): role for role in OBJECT_KINDS}
+BY_GROUP_KIND: Mapping[tuple[str, str], ObjectKind] = {
+    (role.group, role.kind): role for role in OBJECT_KINDS
+}

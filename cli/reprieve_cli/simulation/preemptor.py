@@ -56,7 +56,9 @@ def read(file: str, namespace: str) -> PreemptorRequest:
         metadata = document["metadata"] = {**said, "namespace": said.get("namespace") or namespace}
         name = printable(f"{document['kind']} {metadata['namespace']}/{metadata.get('name', '')}")
         row = KINDS.get(document["kind"])
-        is_ours = kinds.is_served_as(document["kind"], str(document["apiVersion"]).rpartition("/")[0])
+        is_ours = kinds.is_served_as(
+            document["kind"], str(document["apiVersion"]).rpartition("/")[0]
+        )
         if row is None or not is_ours:
             others.append(name)
         elif row.kind == "PodGroup":
@@ -65,13 +67,17 @@ def read(file: str, namespace: str) -> PreemptorRequest:
             others.append(name)
         else:
             maker = (
-                WorkloadReference(metadata["namespace"], row.kind, metadata.get("name", "")) if row.template else None
+                WorkloadReference(metadata["namespace"], row.kind, metadata.get("name", ""))
+                if row.template
+                else None
             )
             pods += (RequestedPod(pod, maker) for pod in _pods_of(document, row.template, name))
             origins.append(name)
     if not pods:
         made = f"{others[0]} makes no pods: " if others else ""
-        raise Unreadable(f"{made}needs a Pod, or a workload that makes some, like {', '.join(_workload_kinds())}")
+        raise Unreadable(
+            f"{made}needs a Pod, or a workload that makes some, like {', '.join(_workload_kinds())}"
+        )
     return PreemptorRequest(pods, groups, origins)
 
 
@@ -79,7 +85,9 @@ def build_preemptor(request: PreemptorRequest, cluster_view: SnapshotBuilder) ->
     """Return the preemptor that a request is about: its first pod, with its gang; raises `Unreadable`."""
     for group in request.groups:
         cluster_view.add_pod_group(_with_resolved_priority(group, cluster_view))
-    found = [_build_pod_preemptor(asked, index, cluster_view) for index, asked in enumerate(request.pods)]
+    found = [
+        _build_pod_preemptor(asked, index, cluster_view) for index, asked in enumerate(request.pods)
+    ]
     gangs = {each.gang for each in found}
     if len(found) > 1 and len(gangs) == 1 and None in gangs and len(request.origins) == 1:
         # A Deployment's pods, say: each preempts for itself, and all alike.
@@ -91,7 +99,9 @@ def build_preemptor(request: PreemptorRequest, cluster_view: SnapshotBuilder) ->
     if None not in gangs:
         found = _merge_with_cluster(request.pods, found, cluster_view)
     if not found:
-        raise Unreadable(f"{request.origins[0]}: all its pods have room already: it preempts nobody")
+        raise Unreadable(
+            f"{request.origins[0]}: all its pods have room already: it preempts nobody"
+        )
     return cluster_view.with_gang(found[0], found[1:])
 
 
@@ -111,7 +121,11 @@ def _merge_with_cluster(
         known = preemptor if maker is None else next(places[maker], preemptor)
         if known is not None:
             guest = replace(preemptor.demand, uid=known.demand.uid)
-            standing.append(replace(preemptor, demand=guest, name=known.name, nominated_node=known.nominated_node))
+            standing.append(
+                replace(
+                    preemptor, demand=guest, name=known.name, nominated_node=known.nominated_node
+                )
+            )
     return standing
 
 
@@ -128,7 +142,9 @@ def priority_mismatch(request: PreemptorRequest, cluster_view: SnapshotBuilder) 
 def _with_resolved_priority(group: NamedPodGroup, cluster_view: SnapshotBuilder) -> NamedPodGroup:
     """Return a group with its priority, as admission has it."""
     spec = group.spec or PodGroupSpec()
-    named = facts.priority_class_named(spec.priorityClassName, cluster_view.policy.facts_as_enforced(""))
+    named = facts.priority_class_named(
+        spec.priorityClassName, cluster_view.policy.facts_as_enforced("")
+    )
     if spec.priority is not None or named is None:
         return group
     return replace(group, spec=replace(spec, priority=named.value))
@@ -170,8 +186,18 @@ def _pod_manifest(owner: dict[str, Any], template: dict[str, Any], index: int) -
     if owner["kind"] == "Job":
         labels = {**labels, keys.JOB: name}
         bounds = [_mapping(each).get("activeDeadlineSeconds") for each in (spec, owner.get("spec"))]
-        spec = {**spec, "activeDeadlineSeconds": min((each for each in bounds if isinstance(each, int)), default=None)}
-    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": name, "controller": True}
+        spec = {
+            **spec,
+            "activeDeadlineSeconds": min(
+                (each for each in bounds if isinstance(each, int)), default=None
+            ),
+        }
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": name,
+        "controller": True,
+    }
     made = {"name": f"{name}-{index}", "namespace": metadata["namespace"], "labels": labels}
     return {"metadata": {**said, **made, "ownerReferences": [reference]}, "spec": spec}
 
@@ -187,7 +213,9 @@ def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _build_pod_preemptor(asked: RequestedPod, index: int, cluster_view: SnapshotBuilder) -> Preemptor:
+def _build_pod_preemptor(
+    asked: RequestedPod, index: int, cluster_view: SnapshotBuilder
+) -> Preemptor:
     pod = asked.pod
     name = printable(f"pod {pod.metadata.namespace}/{pod.metadata.name}")
     if not pod.is_pending:

@@ -41,7 +41,9 @@ def decide_rows(
 ) -> list[PlanRow]:
     """Decide about each pod; those that go first, of these the cheapest."""
     rows = [_decide(party, home, known, now) for party in candidates]
-    return sorted(rows, key=lambda row: (_ORDER.index(row.decision.action), row.cost.sort_key, row.name))
+    return sorted(
+        rows, key=lambda row: (_ORDER.index(row.decision.action), row.cost.sort_key, row.name)
+    )
 
 
 def build_plan(node: str, home: str, rows: Sequence[PlanRow]) -> Iterator[str]:
@@ -51,18 +53,25 @@ def build_plan(node: str, home: str, rows: Sequence[PlanRow]) -> Iterator[str]:
         yield "no pods are on it"
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
-        fate = click.style(f"{row.decision.action.name.lower():5}", fg=_COLOURS[row.decision.action])
+        fate = click.style(
+            f"{row.decision.action.name.lower():5}", fg=_COLOURS[row.decision.action]
+        )
         yield f"  {fate}  {row.name:{width}}  {', '.join(_remarks(row))}".rstrip()
 
 
 def _decide(candidate: ReclaimCandidate, home: str, known: ClusterPolicy, now: datetime) -> PlanRow:
-    facts, view = known.facts_as_enforced(candidate.pod.metadata.namespace or ""), candidate.pod.view
+    facts, view = (
+        known.facts_as_enforced(candidate.pod.metadata.namespace or ""),
+        candidate.pod.view,
+    )
     plan = checkpoint_plan.read_leniently(view.annotations, facts.settings)
     work = candidate.pod.work(candidate.node_pod.walltime)
     workload_type = facts.namespace.workload_type
     return PlanRow(
         candidate=candidate,
-        decision=reclaim.decide_reclaim(candidate.node_pod, candidate.other_members, home, facts, now),
+        decision=reclaim.decide_reclaim(
+            candidate.node_pod, candidate.other_members, home, facts, now
+        ),
         preemption_class=known_facts.effective_class(view, facts),
         cost=cost.decide_cost(view, plan, work, facts.settings, now, workload_type=workload_type),
     )

@@ -48,12 +48,20 @@ class Simulation:
     @property
     def free_nodes(self) -> Sequence[str]:
         """The nodes on which nobody has to go, or nobody more than was told to."""
-        return [node for node, found in self.decision.node_statuses.items() if found in WAITING_IS_ENOUGH]
+        return [
+            node
+            for node, found in self.decision.node_statuses.items()
+            if found in WAITING_IS_ENOUGH
+        ]
 
     def unchosen_pods(self) -> Iterator[UnchosenPod]:
         """Yield who is not chosen on the node that holds, and everybody on all others."""
         best = self.decision.best
-        chosen = set() if best is None else {victim.uid for victim in (*best.all_pods, *best.other_victims)}
+        chosen = (
+            set()
+            if best is None
+            else {victim.uid for victim in (*best.all_pods, *best.other_victims)}
+        )
         court = Eligibility(self.preemptor, self.snapshot)
         for node in self.nodes:
             room = self.snapshot.nodes.get(node)
@@ -67,12 +75,15 @@ def build_text(found: Simulation) -> Iterator[str]:
     yield from _header(found)
     yield from _choices(found)
     rows = [
-        (f"node/{node}", obstacle, STATUS_MESSAGES[obstacle]) for node, obstacle in found.decision.node_statuses.items()
+        (f"node/{node}", obstacle, STATUS_MESSAGES[obstacle])
+        for node, obstacle in found.decision.node_statuses.items()
     ]
     yield from _section("nodes that are no choice", rows)
     others = list(found.unchosen_pods())
     refused = [
-        (_name_and_node(tenant), refusal.reason, refusal.detail) for tenant, refusal in others if refusal is not None
+        (_name_and_node(tenant), refusal.reason, refusal.detail)
+        for tenant, refusal in others
+        if refusal is not None
     ]
     yield from _section("pods that are no victims", refused)
     spared = [
@@ -115,13 +126,18 @@ def _reason_spared(pod: ScheduledPod, found: Simulation) -> str:
     best = found.decision.best
     if best is None:
         return "nobody's room is needed" if found.free_nodes else "its room would not be enough"
-    return "its room is not needed" if pod.node == best.node else "another node is the better choice"
+    return (
+        "its room is not needed" if pod.node == best.node else "another node is the better choice"
+    )
 
 
 def _header(found: Simulation) -> Iterator[str]:
     preemptor = found.preemptor
     asked = (
-        ", ".join(f"{printable(name)} {amount}" for name, amount in _amounts(preemptor.demand.amounts).items())
+        ", ".join(
+            f"{printable(name)} {amount}"
+            for name, amount in _amounts(preemptor.demand.amounts).items()
+        )
         or "nothing"
     )
     name = click.style(f"{printable(preemptor.namespace)}/{printable(preemptor.name)}", bold=True)
@@ -129,7 +145,9 @@ def _header(found: Simulation) -> Iterator[str]:
     if preemptor.gang is not None:
         more = len(preemptor.pending_members)
         yield f'of gang "{printable(preemptor.gang.identity)}": {more} more of it must find room, or none is worth a victim'
-    pods = sum(len(found.snapshot.nodes[node].pods) for node in found.nodes if node in found.snapshot.nodes)
+    pods = sum(
+        len(found.snapshot.nodes[node].pods) for node in found.nodes if node in found.snapshot.nodes
+    )
     yield f"judged at {timestamp.render(found.snapshot.now)}, of {_counted(len(found.nodes), 'node')} with {_counted(pods, 'pod')}"
     if preemptor.depends_on_other_pods:
         yield "which pods may be near it is not judged here: its affinities, its spread and its claims"
@@ -161,20 +179,22 @@ def _choices(found: Simulation) -> Iterator[str]:
 
 def _victims(victims: Iterable[ScheduledPod], snapshot: Snapshot) -> Iterator[str]:
     for victim in victims:
-        remark = (
-            f"class {victim.preemption_class}, defended with {victim.preemption_priority}, {_hours(victim, snapshot)}"
-        )
+        remark = f"class {victim.preemption_class}, defended with {victim.preemption_priority}, {_hours(victim, snapshot)}"
         yield f"  {click.style(_name_and_node(victim), fg='yellow')}  {remark}"
 
 
 def _summary(victim_set: PreemptionCandidate) -> str:
     count = len(victim_set.all_pods) + len(victim_set.other_victims)
     victims = _counted(len(victim_set.all_pods), "pod") + (
-        f" and {len(victim_set.other_victims)} for the rest of its gang" if victim_set.other_victims else ""
+        f" and {len(victim_set.other_victims)} for the rest of its gang"
+        if victim_set.other_victims
+        else ""
     )
     units = f" that count as {victim_set.victim_count}" if victim_set.victim_count != count else ""
     budgets = (
-        f", {_counted(victim_set.pdb_violations, 'disruption budget')} violated" if victim_set.pdb_violations else ""
+        f", {_counted(victim_set.pdb_violations, 'disruption budget')} violated"
+        if victim_set.pdb_violations
+        else ""
     )
     return f"node/{printable(victim_set.node)}: {victims}{units}, {victim_set.cost_hours:.3g} device-hours{budgets}"
 

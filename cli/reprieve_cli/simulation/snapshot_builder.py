@@ -12,11 +12,23 @@ from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.keys import QUOTA_NAME
 from reprieve_policy.kube import quota
-from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, controller_of, labels_of, pod_group_name_of
+from reprieve_policy.kube.objects import (
+    ObjectMeta,
+    Resource,
+    Spec,
+    controller_of,
+    labels_of,
+    pod_group_name_of,
+)
 from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.api_objects import Node, Pod, PodDisruptionBudget
-from reprieve_policy.preemption.selection.snapshot import DisruptionBudget, Preemptor, ScheduledPod, Snapshot
+from reprieve_policy.preemption.selection.snapshot import (
+    DisruptionBudget,
+    Preemptor,
+    ScheduledPod,
+    Snapshot,
+)
 
 _Name = tuple[str, str]
 """Namespace and name."""
@@ -109,14 +121,20 @@ class SnapshotBuilder:
         """Return a pod that has room, as it may be a victim."""
         owner = controller_of(pod.metadata)
         is_of_job = owner is not None and owner.kind == "Job"
-        job = self._jobs.get((pod.metadata.namespace or "", owner.name)) if owner is not None and is_of_job else None
+        job = (
+            self._jobs.get((pod.metadata.namespace or "", owner.name))
+            if owner is not None and is_of_job
+            else None
+        )
         return snapshot_builder.scheduled_pod_of(
             pod, self._facts_of(pod), native=self.pod_group_of(pod), job=job, now=self.now
         )
 
     def preemptor_of(self, pod: Pod) -> Preemptor:
         """Return a pod that wants room, without its gang."""
-        return snapshot_builder.preemptor_of(pod, self._facts_of(pod), native=self.pod_group_of(pod))
+        return snapshot_builder.preemptor_of(
+            pod, self._facts_of(pod), native=self.pod_group_of(pod)
+        )
 
     def find_pending_pod(self, metadata: ObjectMeta) -> Preemptor | None:
         """Return the pod of that name, where it waits."""
@@ -125,16 +143,26 @@ class SnapshotBuilder:
     def take_pending_pods(self, workload: WorkloadReference) -> tuple[int, Sequence[Preemptor]]:
         """Return how many of a workload's pods have room and stay, and those that wait, which wait no more as they are."""
         names = [name for name, its in self._workloads.items() if its == workload]
-        staying = sum(name in self._scheduled_pods and not self._scheduled_pods[name].is_leaving for name in names)
+        staying = sum(
+            name in self._scheduled_pods and not self._scheduled_pods[name].is_leaving
+            for name in names
+        )
         waiting = [self._pending_pods.pop(name) for name in names if name in self._pending_pods]
         # One that is to have room already asks for none.
-        return staying, sorted(waiting, key=lambda found: (found.nominated_node is not None, found.name))
+        return staying, sorted(
+            waiting, key=lambda found: (found.nominated_node is not None, found.name)
+        )
 
     def with_gang(self, preemptor: Preemptor, gang_pods: Sequence[Preemptor]) -> Preemptor:
         """Return the preemptor with the rest of its gang: `mates`, and those that wait in the cluster."""
         named = {mate.demand.uid for mate in gang_pods}
-        waiting = [*gang_pods, *(found for found in self._pending_pods.values() if found.demand.uid not in named)]
-        placed = [tenant for tenant in self._scheduled_pods.values() if tenant.gang == preemptor.gang]
+        waiting = [
+            *gang_pods,
+            *(found for found in self._pending_pods.values() if found.demand.uid not in named),
+        ]
+        placed = [
+            tenant for tenant in self._scheduled_pods.values() if tenant.gang == preemptor.gang
+        ]
         return snapshot_builder.with_gang(preemptor, waiting, placed)
 
     def pod_group_of(self, pod: Pod) -> PodGroupInfo | None:
@@ -175,7 +203,9 @@ def _workload_of(metadata: ObjectMeta) -> WorkloadReference | None:
         return None
     replicas = labels_of(metadata).get(_REPLICAS_HASH)
     if owner.kind == "ReplicaSet" and replicas:
-        return WorkloadReference(metadata.namespace or "", "Deployment", owner.name.removesuffix(f"-{replicas}"))
+        return WorkloadReference(
+            metadata.namespace or "", "Deployment", owner.name.removesuffix(f"-{replicas}")
+        )
     return WorkloadReference(metadata.namespace or "", owner.kind, owner.name)
 
 

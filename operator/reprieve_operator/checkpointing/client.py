@@ -47,10 +47,18 @@ class CheckpointClient:
         self._call_limiter = CallLimiter(max_calls, limit_per_namespace=max(1, max_calls // 2))
 
     async def request_checkpoint(
-        self, endpoint: Endpoint, request: CheckpointRequest, timeout_seconds: float, *, namespace: str = ""
+        self,
+        endpoint: Endpoint,
+        request: CheckpointRequest,
+        timeout_seconds: float,
+        *,
+        namespace: str = "",
     ) -> WorkloadReply:
         """Ask for a checkpoint."""
-        line, slot = self._transport(endpoint), self._call_limiter.acquire(CallPriority.NOTIFY, namespace)
+        line, slot = (
+            self._transport(endpoint),
+            self._call_limiter.acquire(CallPriority.NOTIFY, namespace),
+        )
         return await _call(
             slot,
             lambda: line.request_checkpoint(endpoint, request, timeout_seconds),
@@ -62,9 +70,15 @@ class CheckpointClient:
         self, endpoint: Endpoint, eviction_id: str, timeout_seconds: float, *, namespace: str = ""
     ) -> WorkloadReply:
         """Ask how far it is; without effect on the workload."""
-        line, slot = self._transport(endpoint), self._call_limiter.acquire(CallPriority.RECORD, namespace)
+        line, slot = (
+            self._transport(endpoint),
+            self._call_limiter.acquire(CallPriority.RECORD, namespace),
+        )
         return await _call(
-            slot, lambda: line.poll(endpoint, eviction_id, timeout_seconds), timeout_seconds, ReplyKind.OUTCOME_UNKNOWN
+            slot,
+            lambda: line.poll(endpoint, eviction_id, timeout_seconds),
+            timeout_seconds,
+            ReplyKind.OUTCOME_UNKNOWN,
         )
 
     async def cancel(
@@ -73,7 +87,10 @@ class CheckpointClient:
         """Say that the request is taken back, where the carrier has a word for it."""
         line = self._transport(endpoint)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_seconds), self._call_limiter.acquire(CallPriority.TERMINATE, namespace):
+            async with (
+                asyncio.timeout(timeout_seconds),
+                self._call_limiter.acquire(CallPriority.TERMINATE, namespace),
+            ):
                 await line.cancel(endpoint, eviction_id, timeout_seconds)
 
     async def close(self) -> None:

@@ -55,7 +55,12 @@ _TRANSITIONS: dict[DeliveryState, dict[ReplyKind, DeliveryState]] = {
     },
     DeliveryState.INHERITED: _ON_ANSWER
     | dict.fromkeys(
-        (ReplyKind.UNKNOWN_REQUEST, ReplyKind.UNATTRIBUTED, ReplyKind.UNSUPPORTED, ReplyKind.NOT_RECEIVED),
+        (
+            ReplyKind.UNKNOWN_REQUEST,
+            ReplyKind.UNATTRIBUTED,
+            ReplyKind.UNSUPPORTED,
+            ReplyKind.NOT_RECEIVED,
+        ),
         DeliveryState.LOST,
     ),
     DeliveryState.ANSWERED: _ON_ANSWER | {ReplyKind.UNKNOWN_REQUEST: DeliveryState.RECHECKING},
@@ -78,7 +83,11 @@ def state_without_attempts(knowledge: DeliveryState) -> DeliveryState:
 
     Only what names this request counts of that: what no longer knows of it may speak of an earlier one.
     """
-    return DeliveryState.RECHECKING if knowledge is DeliveryState.FORGOTTEN else DeliveryState.CANNOT_POLL
+    return (
+        DeliveryState.RECHECKING
+        if knowledge is DeliveryState.FORGOTTEN
+        else DeliveryState.CANNOT_POLL
+    )
 
 
 def next_state(knowledge: DeliveryState, heard: ReplyKind) -> DeliveryState:

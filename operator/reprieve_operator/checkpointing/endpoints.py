@@ -50,7 +50,11 @@ def resolve(pod: VictimPod, hint: Hint, *, allow_loopback: bool) -> Endpoint | s
     """Return where this hint of this pod goes; a reason where it cannot; `None` where it is written to the annotation."""
     if isinstance(hint, SignalHint) and not agent.has_agent(pod.spec.initContainers):
         return _signal_endpoint(pod, hint)
-    called = hint if isinstance(hint, HttpHint | GrpcHint) else agent.endpoint(hint, pod.spec.initContainers)
+    called = (
+        hint
+        if isinstance(hint, HttpHint | GrpcHint)
+        else agent.endpoint(hint, pod.spec.initContainers)
+    )
     if called is None:
         return None
     address = _pod_address(pod, allow_loopback=allow_loopback)
@@ -68,7 +72,11 @@ def _signal_endpoint(pod: VictimPod, hint: SignalHint) -> SignalEndpoint | str:
         return f"process 1 of the container is not its own ({obstacle})"
     metadata = pod.metadata
     return SignalEndpoint(
-        metadata.namespace or "", metadata.name or "", metadata.uid or "", hint.container, hint.signal
+        metadata.namespace or "",
+        metadata.name or "",
+        metadata.uid or "",
+        hint.container,
+        hint.signal,
     )
 
 
@@ -87,7 +95,12 @@ def _pod_address(pod: VictimPod, *, allow_loopback: bool) -> IPv4Address | IPv6A
             return "the pod's address is a loopback address"
     elif pod.status.hostIP in (pod.status.podIP, str(address)):
         return "the pod's address is its node's"
-    elif address.is_link_local or address.is_multicast or address.is_unspecified or address.is_reserved:
+    elif (
+        address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or address.is_reserved
+    ):
         return "the pod's address is not a unicast address of its own"
     return address
 

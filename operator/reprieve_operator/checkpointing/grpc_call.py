@@ -75,7 +75,9 @@ class _GrpcResponse:
     has_ended: bool = False
 
 
-async def call(host: str, port: int, path: str, message: bytes, timeout_seconds: float) -> bytes | GrpcStatusCode:
+async def call(
+    host: str, port: int, path: str, message: bytes, timeout_seconds: float
+) -> bytes | GrpcStatusCode:
     """Return the one message of the answer, or the word for there being none; raises `NotSent`, `Broken`."""
     is_sent = False
     try:
@@ -193,7 +195,9 @@ def _parse_response(response: _GrpcResponse) -> bytes | GrpcStatusCode:
         return _HTTP_STATUSES.get(response.headers.get(b":status", b""), GrpcStatusCode.UNKNOWN)
     said = response.headers.get(b"grpc-status", b"").decode("ascii", "replace")
     status = (
-        GrpcStatusCode(int(said)) if said in {str(known.value) for known in GrpcStatusCode} else GrpcStatusCode.UNKNOWN
+        GrpcStatusCode(int(said))
+        if said in {str(known.value) for known in GrpcStatusCode}
+        else GrpcStatusCode.UNKNOWN
     )
     return _parse_message(bytes(response.data)) if status is GrpcStatusCode.OK else status
 

@@ -29,7 +29,9 @@ _REJECTED_CODES = {
 }
 """What HTTP says with 4xx: read, and not accepted. Every other word may come after it has begun to save."""
 
-_STATES = {number: name.removeprefix("STATE_").lower() for name, number in wire.Answer.State.items()}
+_STATES = {
+    number: name.removeprefix("STATE_").lower() for name, number in wire.Answer.State.items()
+}
 
 
 class GrpcTransport:
@@ -50,11 +52,15 @@ class GrpcTransport:
         answer = _decode_answer(said)
         if isinstance(answer, Violation):
             return WorkloadReply(
-                ReplyKind.ANSWER, contract.ACCEPTED_WITHOUT_DOCUMENT, answer_error=f"{answer.path}: {answer.detail}"
+                ReplyKind.ANSWER,
+                contract.ACCEPTED_WITHOUT_DOCUMENT,
+                answer_error=f"{answer.path}: {answer.detail}",
             )
         return reply_to_request(answer or contract.ACCEPTED_WITHOUT_DOCUMENT, request)
 
-    async def poll(self, endpoint: GrpcEndpoint, eviction_id: str, timeout_seconds: float) -> WorkloadReply:
+    async def poll(
+        self, endpoint: GrpcEndpoint, eviction_id: str, timeout_seconds: float
+    ) -> WorkloadReply:
         """Ask how far it is; without effect on the workload."""
         question = wire.LookRequest(id=eviction_id).SerializeToString()
         said = await _call(endpoint, "Look", question, timeout_seconds)
@@ -69,10 +75,18 @@ class GrpcTransport:
             )
         answer = _decode_answer(said)
         if isinstance(answer, Violation):
-            return WorkloadReply(ReplyKind.UNSUPPORTED, answer_error=f"{answer.path}: {answer.detail}")
-        return WorkloadReply(ReplyKind.UNSUPPORTED) if answer is None else reply_to_poll(answer, eviction_id)
+            return WorkloadReply(
+                ReplyKind.UNSUPPORTED, answer_error=f"{answer.path}: {answer.detail}"
+            )
+        return (
+            WorkloadReply(ReplyKind.UNSUPPORTED)
+            if answer is None
+            else reply_to_poll(answer, eviction_id)
+        )
 
-    async def cancel(self, endpoint: GrpcEndpoint, eviction_id: str, timeout_seconds: float) -> None:
+    async def cancel(
+        self, endpoint: GrpcEndpoint, eviction_id: str, timeout_seconds: float
+    ) -> None:
         """Say that the request is taken back. A service may have no such method, and says so: that is no matter."""
         message = wire.CancelRequest(id=eviction_id).SerializeToString()
         await _call(endpoint, "Cancel", message, timeout_seconds)
@@ -85,7 +99,9 @@ async def _call(
     target: GrpcEndpoint, method: str, message: bytes, timeout_seconds: float
 ) -> bytes | GrpcStatusCode | WorkloadReply:
     try:
-        return await grpc_call.call(str(target.address), target.port, f"{_SERVICE}/{method}", message, timeout_seconds)
+        return await grpc_call.call(
+            str(target.address), target.port, f"{_SERVICE}/{method}", message, timeout_seconds
+        )
     except NotSent as error:
         return WorkloadReply(ReplyKind.NOT_RECEIVED, detail=str(error))
     except ConnectionBroken as error:
@@ -108,17 +124,23 @@ def _encode_request(request: CheckpointRequest) -> bytes:
 def _decode_answer(data: bytes) -> CheckpointAnswer | Violation | None:
     """Read an answer; `None` for one that says no more than that it was heard."""
     if len(data) > contract.MAX_ANSWER:
-        return Violation("answer", ViolationKind.INVALID, "", f"must be at most {contract.MAX_ANSWER} bytes")
+        return Violation(
+            "answer", ViolationKind.INVALID, "", f"must be at most {contract.MAX_ANSWER} bytes"
+        )
     try:
         message = wire.Answer.FromString(data)
     except DecodeError:
-        return Violation("answer", ViolationKind.INVALID, "", "must be a reprieve.checkpoint.v1.Answer")
+        return Violation(
+            "answer", ViolationKind.INVALID, "", "must be a reprieve.checkpoint.v1.Answer"
+        )
     return contract.read_answer(_to_document(message), "answer") if message.state else None
 
 
 def _to_document(message: wire.Answer) -> dict[str, object]:
     """Return the answer in the words of the JSON document, so that one place says what is right."""
     optional = {"step": "step", "progress": "progress", "defer_seconds": "deferSeconds"}
-    said = {name: getattr(message, field) for field, name in optional.items() if message.HasField(field)}
+    said = {
+        name: getattr(message, field) for field, name in optional.items() if message.HasField(field)
+    }
     texts = {"id": message.id or None, "path": message.path or None, "message": message.message}
     return {"state": _STATES.get(message.state, str(message.state)), **texts, **said}

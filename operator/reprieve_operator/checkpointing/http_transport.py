@@ -12,7 +12,11 @@ from .endpoints import HttpEndpoint
 from .transport import ReplyKind, WorkloadReply, reply_to_poll, reply_to_request
 
 _CONNECT_SECONDS = 2.0
-_HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "reprieve-operator"}
+_HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "User-Agent": "reprieve-operator",
+}
 
 
 class HttpTransport:
@@ -43,11 +47,15 @@ class HttpTransport:
         answer = contract.parse_answer(text, "answer")
         if isinstance(answer, Violation):
             return WorkloadReply(
-                ReplyKind.ANSWER, contract.ACCEPTED_WITHOUT_DOCUMENT, answer_error=_answer_error(text, answer)
+                ReplyKind.ANSWER,
+                contract.ACCEPTED_WITHOUT_DOCUMENT,
+                answer_error=_answer_error(text, answer),
             )
         return reply_to_request(answer, request)
 
-    async def poll(self, endpoint: HttpEndpoint, eviction_id: str, timeout_seconds: float) -> WorkloadReply:
+    async def poll(
+        self, endpoint: HttpEndpoint, eviction_id: str, timeout_seconds: float
+    ) -> WorkloadReply:
         """Ask how far it is; without effect on the workload."""
         reply = await self._call("GET", endpoint.url, None, timeout_seconds)
         if isinstance(reply, WorkloadReply):
@@ -62,9 +70,13 @@ class HttpTransport:
             return WorkloadReply(ReplyKind.UNSUPPORTED, answer_error=_answer_error(text, answer))
         return reply_to_poll(answer, eviction_id)
 
-    async def cancel(self, endpoint: HttpEndpoint, eviction_id: str, timeout_seconds: float) -> None:
+    async def cancel(
+        self, endpoint: HttpEndpoint, eviction_id: str, timeout_seconds: float
+    ) -> None:
         """Say that the request is taken back. A plain handler has no such method, and says so: that is no matter."""
-        await self._call("DELETE", endpoint.url, contract.render_cancelled(eviction_id), timeout_seconds)
+        await self._call(
+            "DELETE", endpoint.url, contract.render_cancelled(eviction_id), timeout_seconds
+        )
 
     async def close(self) -> None:
         """Close the connections."""
@@ -73,7 +85,9 @@ class HttpTransport:
     async def _call(
         self, method: str, url: URL, body: str | None, timeout_seconds: float
     ) -> WorkloadReply | tuple[int, bytes]:
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=min(_CONNECT_SECONDS, timeout_seconds))
+        timeout = aiohttp.ClientTimeout(
+            total=timeout_seconds, sock_connect=min(_CONNECT_SECONDS, timeout_seconds)
+        )
         headers = {} if body is None else {"Content-Type": "application/json"}
         try:
             async with self._session.request(

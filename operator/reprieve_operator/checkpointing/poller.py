@@ -32,7 +32,11 @@ class CheckpointPoller:
     """Calls to one workload, one at a time."""
 
     def __init__(
-        self, client: CheckpointClient, settings: OperatorSettings, clock: Clock, wake: Callable[[], None]
+        self,
+        client: CheckpointClient,
+        settings: OperatorSettings,
+        clock: Clock,
+        wake: Callable[[], None],
     ) -> None:
         self._client = client
         self._settings = settings
@@ -77,10 +81,19 @@ class CheckpointPoller:
 
     def is_final_poll_due(self, state: Eviction, now: datetime) -> bool:
         """True where a deadline has come and the workload was not asked since."""
-        return state.deadline is not None and now >= state.deadline and self._polled_at_deadline != state.deadline
+        return (
+            state.deadline is not None
+            and now >= state.deadline
+            and self._polled_at_deadline != state.deadline
+        )
 
     def poll(
-        self, endpoint: Endpoint, state: Eviction, request: CheckpointRequest, now: datetime, namespace: str
+        self,
+        endpoint: Endpoint,
+        state: Eviction,
+        request: CheckpointRequest,
+        now: datetime,
+        namespace: str,
     ) -> float:
         """Start a call where one is due; return the seconds until the next is, should nothing else happen."""
         if self._call is not None:
@@ -139,7 +152,10 @@ class CheckpointPoller:
             else call.result()
         )
         assert self._delivery is not None
-        _log.debug("workload replied", extra={"heard": reply.kind.name, "detail": reply.detail or reply.answer_error})
+        _log.debug(
+            "workload replied",
+            extra={"heard": reply.kind.name, "detail": reply.detail or reply.answer_error},
+        )
         self._delivery = delivery.next_state(self._delivery, reply.kind)
         self._next_call_at = self._clock.monotonic() + self._delay_after(reply)
         if self._delivery is DeliveryState.ANSWERED:
@@ -158,7 +174,9 @@ class CheckpointPoller:
             return self._settings.resync_interval_seconds * random.uniform(0.9, 1.0)  # noqa: S311 - jitter
         if reply.kind is ReplyKind.NOT_RECEIVED:
             self._failed_calls += 1
-            return min(poll, _FIRST_RETRY_SECONDS * 2.0 ** min(self._failed_calls, 10)) * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+            return min(
+                poll, _FIRST_RETRY_SECONDS * 2.0 ** min(self._failed_calls, 10)
+            ) * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         return poll * random.uniform(0.9, 1.0)  # noqa: S311 - jitter
 
     def _cancel_call(self) -> None:

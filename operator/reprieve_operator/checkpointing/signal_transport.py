@@ -49,11 +49,15 @@ class SignalTransport:
         except ApiError as error:
             return _reply_for_error(error, if_late)
 
-    async def poll(self, endpoint: SignalEndpoint, eviction_id: str, timeout_seconds: float) -> WorkloadReply:  # noqa: ARG002 - as every line's
+    async def poll(
+        self, endpoint: SignalEndpoint, eviction_id: str, timeout_seconds: float
+    ) -> WorkloadReply:  # noqa: ARG002 - as every line's
         """Say that a signal is not answered."""
         return WorkloadReply(ReplyKind.UNSUPPORTED)
 
-    async def cancel(self, endpoint: SignalEndpoint, eviction_id: str, timeout_seconds: float) -> None:
+    async def cancel(
+        self, endpoint: SignalEndpoint, eviction_id: str, timeout_seconds: float
+    ) -> None:
         """Do nothing: a second signal would be a second request. The annotation that carried the first says it."""
 
     async def close(self) -> None:
@@ -68,7 +72,9 @@ class SignalTransport:
     async def _send_signal(self, target: SignalEndpoint) -> WorkloadReply:
         reply = WorkloadReply(ReplyKind.UNDELIVERABLE)
         for command in _commands(target.signal):
-            reply = _reply_for_exit(await execute(self._api, target.namespace, target.name, target.container, command))
+            reply = _reply_for_exit(
+                await execute(self._api, target.namespace, target.name, target.container, command)
+            )
             if reply.kind is not ReplyKind.UNDELIVERABLE:
                 break
         return reply
@@ -82,10 +88,16 @@ def _commands(signal: str) -> tuple[tuple[str, ...], ...]:
 def _reply_for_exit(ended: ExecResult) -> WorkloadReply:
     if ended.exit_code == 0:
         return WorkloadReply(ReplyKind.DELIVERED)
-    if ended.exit_code in _NOT_EXECUTED_CODES or any(words in ended.message for words in _NOT_FOUND_MESSAGES):
-        return WorkloadReply(ReplyKind.UNDELIVERABLE, detail="the container has neither kill nor /bin/sh")
+    if ended.exit_code in _NOT_EXECUTED_CODES or any(
+        words in ended.message for words in _NOT_FOUND_MESSAGES
+    ):
+        return WorkloadReply(
+            ReplyKind.UNDELIVERABLE, detail="the container has neither kill nor /bin/sh"
+        )
     if ended.exit_code is not None:
-        return WorkloadReply(ReplyKind.UNDELIVERABLE, detail=f"kill in the container ended with {ended.exit_code}")
+        return WorkloadReply(
+            ReplyKind.UNDELIVERABLE, detail=f"kill in the container ended with {ended.exit_code}"
+        )
     if any(words in ended.message for words in _NOT_RUNNING_MESSAGES):
         return WorkloadReply(ReplyKind.NOT_RECEIVED, detail="the container is not running")
     return WorkloadReply(ReplyKind.OUTCOME_UNKNOWN, detail=ended.message)
@@ -93,7 +105,9 @@ def _reply_for_exit(ended: ExecResult) -> WorkloadReply:
 
 def _reply_for_error(error: ApiError, otherwise: ReplyKind) -> WorkloadReply:
     if error.status == _NO_RIGHT:
-        return WorkloadReply(ReplyKind.UNDELIVERABLE, detail="the operator may not use pods/exec in this namespace")
+        return WorkloadReply(
+            ReplyKind.UNDELIVERABLE, detail="the operator may not use pods/exec in this namespace"
+        )
     if error.status == _GONE or error.status in _REFUSED:
         return WorkloadReply(ReplyKind.NOT_RECEIVED, detail=str(error))
     return WorkloadReply(otherwise, detail=str(error))

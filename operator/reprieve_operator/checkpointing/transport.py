@@ -54,7 +54,9 @@ def reply_to_poll(answer: CheckpointAnswer, eviction_id: str) -> WorkloadReply:
     """Return what it means that a question was answered with this document."""
     if not _is_about(answer, eviction_id):
         return WorkloadReply(ReplyKind.UNKNOWN_REQUEST)
-    return WorkloadReply(ReplyKind.UNATTRIBUTED if answer.eviction_id is None else ReplyKind.ANSWER, answer)
+    return WorkloadReply(
+        ReplyKind.UNATTRIBUTED if answer.eviction_id is None else ReplyKind.ANSWER, answer
+    )
 
 
 def _is_about(answer: CheckpointAnswer, eviction_id: str) -> bool:
@@ -72,7 +74,9 @@ class Transport(Protocol[T_contra]):
     ) -> WorkloadReply:
         """Ask for a checkpoint."""
 
-    async def poll(self, endpoint: T_contra, eviction_id: str, timeout_seconds: float) -> WorkloadReply:
+    async def poll(
+        self, endpoint: T_contra, eviction_id: str, timeout_seconds: float
+    ) -> WorkloadReply:
         """Ask how far it is; without effect on the workload."""
 
     async def cancel(self, endpoint: T_contra, eviction_id: str, timeout_seconds: float) -> None:

@@ -44,7 +44,9 @@ class CallLimiter:
         self._free = limit
         self._busy_at = limit // 2
         self._limit_per_namespace = limit_per_namespace
-        self._namespace_semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._namespace_semaphores: WeakValueDictionary[str, asyncio.Semaphore] = (
+            WeakValueDictionary()
+        )
         self._waiters: list[_Waiter] = []
         self._arrivals = count()
         self._served_round = dict.fromkeys(CallPriority, 0)
@@ -71,16 +73,23 @@ class CallLimiter:
         """Return what keeps a tenant within its share. Without this, one whose calls hang would hold all slots."""
         if self._limit_per_namespace is None:
             return nullcontext()
-        return self._namespace_semaphores.setdefault(namespace, asyncio.Semaphore(self._limit_per_namespace))
+        return self._namespace_semaphores.setdefault(
+            namespace, asyncio.Semaphore(self._limit_per_namespace)
+        )
 
     async def _acquire_slot(self, priority: CallPriority, namespace: str) -> None:
         if self._free:
             self._free -= 1
             return
         # A tenant that waits with more than one gets every n-th slot, as one of n.
-        turn = max(self._served_round[priority], self._namespace_rounds.get((priority, namespace), 0)) + 1
+        turn = (
+            max(self._served_round[priority], self._namespace_rounds.get((priority, namespace), 0))
+            + 1
+        )
         self._namespace_rounds[priority, namespace] = turn
-        mine = _Waiter(priority, turn, next(self._arrivals), asyncio.get_running_loop().create_future())
+        mine = _Waiter(
+            priority, turn, next(self._arrivals), asyncio.get_running_loop().create_future()
+        )
         heapq.heappush(self._waiters, mine)
         try:
             await mine.granted

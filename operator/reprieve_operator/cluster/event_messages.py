@@ -3,7 +3,13 @@
 from datetime import datetime
 
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
-from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, ProtectionReason, RecordedCost
+from reprieve_policy.lifecycle.eviction import (
+    CheckpointOutcome,
+    Eviction,
+    Phase,
+    ProtectionReason,
+    RecordedCost,
+)
 from reprieve_policy.lifecycle.transitions import Transition
 from reprieve_policy.verdict import quote
 
@@ -11,11 +17,26 @@ _MIN_SHOWN_HOURS = 0.005
 """What is less would read as 0.00."""
 
 _FAILURE_EVENTS = {
-    CheckpointOutcome.UNRESPONSIVE: ("CheckpointUnanswered", "nobody answered the checkpoint hint in time"),
-    CheckpointOutcome.TIMED_OUT: ("CheckpointTimedOut", "the checkpoint was not acknowledged in time"),
-    CheckpointOutcome.REFUSED: ("CheckpointRefused", "the workload answered that it cannot save a checkpoint"),
+    CheckpointOutcome.UNRESPONSIVE: (
+        "CheckpointUnanswered",
+        "nobody answered the checkpoint hint in time",
+    ),
+    CheckpointOutcome.TIMED_OUT: (
+        "CheckpointTimedOut",
+        "the checkpoint was not acknowledged in time",
+    ),
+    CheckpointOutcome.REFUSED: (
+        "CheckpointRefused",
+        "the workload answered that it cannot save a checkpoint",
+    ),
 }
-_PHASES_WITH_ANSWER = (Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED, Phase.SAVED, Phase.SETTLED)
+_PHASES_WITH_ANSWER = (
+    Phase.CHECKPOINTING,
+    Phase.EXTENDED,
+    Phase.DEFERRED,
+    Phase.SAVED,
+    Phase.SETTLED,
+)
 """What is entered while the workload speaks, or has the last word."""
 _REFUSAL_TEXTS = {
     ProtectionReason.NON_PREEMPTIBLE: "it is not preemptible",
@@ -23,7 +44,9 @@ _REFUSAL_TEXTS = {
 }
 
 
-def transition(move: Transition, state: Eviction, answer: CheckpointAnswer | None = None) -> tuple[str, str] | None:
+def transition(
+    move: Transition, state: Eviction, answer: CheckpointAnswer | None = None
+) -> tuple[str, str] | None:
     """Return the reason and the note of a move that led to `state`; `None` where it has no Event of its own.
 
     `answer`: what the workload said of it, as far as that is for people.
@@ -31,7 +54,10 @@ def transition(move: Transition, state: Eviction, answer: CheckpointAnswer | Non
     told = _transition(move, state)
     # One that says no more than that it knows of no request has not answered, whatever else it says.
     is_silent = (
-        answer is None or answer.state is AnswerState.IDLE or move.resends_hint or move.to not in _PHASES_WITH_ANSWER
+        answer is None
+        or answer.state is AnswerState.IDLE
+        or move.resends_hint
+        or move.to not in _PHASES_WITH_ANSWER
     )
     if told is None or answer is None or is_silent:
         return told
@@ -44,7 +70,10 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
         reason, what = _FAILURE_EVENTS[move.outcome]
         return reason, f"{what}: work since the last checkpoint may be lost; {then}"
     if move.outcome is CheckpointOutcome.OVERTAKEN and move.to is Phase.TERMINATING:
-        return "SoftEvictionOvertaken", "somebody else deleted the pod before its checkpoint was acknowledged"
+        return (
+            "SoftEvictionOvertaken",
+            "somebody else deleted the pod before its checkpoint was acknowledged",
+        )
     by = _format_time(state.deadline) if state.deadline else "soon"
     asked = "CheckpointRequested", f"asked to save a checkpoint by {by} (attempt {state.attempt})"
     if move.resends_hint:
@@ -54,10 +83,22 @@ def _transition(move: Transition, state: Eviction) -> tuple[str, str] | None:
         Phase.REPRIEVED: ("PreemptionRefused", f"the pod stays until {by}: {why}"),
         Phase.SPARED: ("PreemptionRefused", f"the pod stays, and the mark is taken back: {why}"),
         Phase.HINTED: asked,
-        Phase.CHECKPOINTING: ("CheckpointAcknowledged", f"the workload is saving; it has until {by}"),
-        Phase.EXTENDED: ("CheckpointExtended", f"still saving: the time was extended, once, until {by}"),
-        Phase.DEFERRED: ("CheckpointDeferred", f"the workload asked for more time; it has until {by}"),
-        Phase.SAVED: ("CheckpointSaved", f"the workload acknowledged {_checkpoint_text(state)}; {then}"),
+        Phase.CHECKPOINTING: (
+            "CheckpointAcknowledged",
+            f"the workload is saving; it has until {by}",
+        ),
+        Phase.EXTENDED: (
+            "CheckpointExtended",
+            f"still saving: the time was extended, once, until {by}",
+        ),
+        Phase.DEFERRED: (
+            "CheckpointDeferred",
+            f"the workload asked for more time; it has until {by}",
+        ),
+        Phase.SAVED: (
+            "CheckpointSaved",
+            f"the workload acknowledged {_checkpoint_text(state)}; {then}",
+        ),
         Phase.CANCELLED: (
             "SoftEvictionCancelled",
             f"{_mark_text(state)} was taken back{_budget_text(state)}; the pod stays",
@@ -72,28 +113,44 @@ def deleting(state: Eviction) -> tuple[str, str]:
     price = _cost_text(state.cost)
     if state.grace_seconds == 0:
         return "SoftEvictionDeleting", f"deleting the pod at once: its node is gone{price}"
-    return "SoftEvictionDeleting", f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s{price}"
+    return (
+        "SoftEvictionDeleting",
+        f"deleting the pod: SIGTERM now, SIGKILL after {state.grace_seconds}s{price}",
+    )
 
 
 def completed(state: Eviction) -> tuple[str, str]:
     """Return the Event of a victim that is gone."""
-    return "SoftEvictionCompleted", f"the pod is gone; its checkpoint ended as {state.outcome or 'unknown'}"
+    return (
+        "SoftEvictionCompleted",
+        f"the pod is gone; its checkpoint ended as {state.outcome or 'unknown'}",
+    )
 
 
 def waiting_for_budget(refusal: str, until: datetime, *, stays: bool) -> tuple[str, str]:
     """Return the Event of a victim that may not be evicted yet, in the API server's words; `stays`: it may not be deleted either."""
-    then = f"and stays if it is not by {_format_time(until)}" if stays else f"at {_format_time(until)} at the latest"
+    then = (
+        f"and stays if it is not by {_format_time(until)}"
+        if stays
+        else f"at {_format_time(until)} at the latest"
+    )
     return "WaitingForBudget", f"not evicted yet, {then}: {refusal.rstrip('.')}"
 
 
 def deleted_by_suspension() -> tuple[str, str]:
     """Return the Event of a victim whose Job was suspended."""
-    return "SoftEvictionDeleting", "its Job was suspended: all of its pods go, each with its own grace"
+    return (
+        "SoftEvictionDeleting",
+        "its Job was suspended: all of its pods go, each with its own grace",
+    )
 
 
 def job_suspended(until: datetime) -> tuple[str, str]:
     """Return the Event of a Job all of whose pods must go."""
-    return "JobSuspended", f"all of its pods must go and may; it is resumed at {_format_time(until)}"
+    return (
+        "JobSuspended",
+        f"all of its pods must go and may; it is resumed at {_format_time(until)}",
+    )
 
 
 def job_resumed() -> tuple[str, str]:
@@ -103,7 +160,10 @@ def job_resumed() -> tuple[str, str]:
 
 def job_not_resumed() -> tuple[str, str]:
     """Return the Event of a Job that is no longer ours to resume."""
-    return "JobNotResumed", "somebody else has suspended it since, or changed what was kept on it: theirs to resume"
+    return (
+        "JobNotResumed",
+        "somebody else has suspended it since, or changed what was kept on it: theirs to resume",
+    )
 
 
 def requeued(count: str) -> tuple[str, str]:
@@ -116,7 +176,10 @@ def requeued(count: str) -> tuple[str, str]:
 
 def requeue_refused(why: str) -> tuple[str, str]:
     """Return the Event of a bare pod that cannot be made anew now."""
-    return "SoftEvictionRequeueRefused", f"the pod is not made anew yet, and is tried again for a day: {why}"
+    return (
+        "SoftEvictionRequeueRefused",
+        f"the pod is not made anew yet, and is tried again for a day: {why}",
+    )
 
 
 def not_requeued(why: str) -> tuple[str, str]:
@@ -126,18 +189,26 @@ def not_requeued(why: str) -> tuple[str, str]:
 
 def ledger_not_written(why: str) -> tuple[str, str]:
     """Return the Event of a pod whose owner cannot be told what the replacement inherits."""
-    return "SoftEvictionNotCounted", f"the pod goes, and what its replacement inherits is not on its owner: {why}"
+    return (
+        "SoftEvictionNotCounted",
+        f"the pod goes, and what its replacement inherits is not on its owner: {why}",
+    )
 
 
 def waiting_for_finalizers(finalizers: tuple[str, ...]) -> tuple[str, str]:
     """Return the Event of a victim whose containers have ended and that others hold."""
     names = ", ".join(quote(name) for name in finalizers)
-    return "WaitingForFinalizers", f"the pod's containers have ended; it stays until finalizers {names} are removed"
+    return (
+        "WaitingForFinalizers",
+        f"the pod's containers have ended; it stays until finalizers {names} are removed",
+    )
 
 
 def _refusal_text(ground: ProtectionReason, state: Eviction) -> str:
     return (
-        f"for a pod of its gang {quote(state.gang)}, {_REFUSAL_TEXTS[ground]}" if state.gang else _REFUSAL_TEXTS[ground]
+        f"for a pod of its gang {quote(state.gang)}, {_REFUSAL_TEXTS[ground]}"
+        if state.gang
+        else _REFUSAL_TEXTS[ground]
     )
 
 
@@ -154,7 +225,9 @@ def _answer_text(answer: CheckpointAnswer) -> str:
 
 def _budget_text(state: Eviction) -> str:
     is_held = state.outcome is CheckpointOutcome.HELD_BY_BUDGET
-    return ", because it could not be evicted in time (WaitingForBudget says why)" if is_held else ""
+    return (
+        ", because it could not be evicted in time (WaitingForBudget says why)" if is_held else ""
+    )
 
 
 def _checkpoint_text(state: Eviction) -> str:

@@ -96,7 +96,9 @@ class ObjectReference:
     @classmethod
     def for_job(cls, metadata: VersionedMeta) -> "ObjectReference":
         """Return the Job of this metadata."""
-        return cls("Job", metadata.namespace or "", metadata.name or "", metadata.uid or "", "batch/v1")
+        return cls(
+            "Job", metadata.namespace or "", metadata.name or "", metadata.uid or "", "batch/v1"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,12 @@ class EventRecorder:
     """Queues Events and writes them one after another, behind all calls about victims."""
 
     def __init__(
-        self, api: Api, call_limiter: CallLimiter, reporting_instance: str, metrics: OperatorMetrics, clock: Clock
+        self,
+        api: Api,
+        call_limiter: CallLimiter,
+        reporting_instance: str,
+        metrics: OperatorMetrics,
+        clock: Clock,
     ) -> None:
         self._api = api
         self._call_limiter = call_limiter
@@ -124,13 +131,22 @@ class EventRecorder:
         self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(_QUEUE_SIZE)
         self._dropped = Counter[tuple[str, str]]()
 
-    def event(self, regarding: ObjectReference, reason: str, note: str, *, once: bool = False) -> None:
+    def event(
+        self, regarding: ObjectReference, reason: str, note: str, *, once: bool = False
+    ) -> None:
         """Queue one Event; where too many wait, one for the whole Namespace says later how many there were.
 
         `once`: what has been said of this very object in these words is not said again, by whatever replica, for as
         long as the API server keeps the Event.
         """
-        _log.info("event", extra={"reason": reason, "object": f"{regarding.namespace}/{regarding.name}", "note": note})
+        _log.info(
+            "event",
+            extra={
+                "reason": reason,
+                "object": f"{regarding.namespace}/{regarding.name}",
+                "note": note,
+            },
+        )
         room = _QUEUE_SIZE_FOR_NORMAL if REASONS[reason][1] == _NORMAL else _QUEUE_SIZE
         if self._queue.qsize() < room:
             self._queue.put_nowait(_QueuedEvent(regarding, reason, note, self._clock.now(), once))
@@ -165,8 +181,12 @@ class EventRecorder:
             async with contextlib.AsyncExitStack() as stack:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_seconds):
-                        await stack.enter_async_context(self._call_limiter.acquire(CallPriority.EVENT, namespace))
-                await self._api.post(object_path("events", namespace), self._build_event(event), VersionedObject)
+                        await stack.enter_async_context(
+                            self._call_limiter.acquire(CallPriority.EVENT, namespace)
+                        )
+                await self._api.post(
+                    object_path("events", namespace), self._build_event(event), VersionedObject
+                )
             self._metrics.api_calls.labels("create", "ok").inc()
         except ApiError as error:
             self._metrics.api_calls.labels("create", str(error.status or "unreachable")).inc()
@@ -189,7 +209,10 @@ class EventRecorder:
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": f"{regarding.name[:200]}.{suffix}", "namespace": regarding.namespace},
+            "metadata": {
+                "name": f"{regarding.name[:200]}.{suffix}",
+                "namespace": regarding.namespace,
+            },
             "eventTime": timestamp.render_micro(event.event_time),
             "reportingController": CONTROLLER,
             "reportingInstance": self._reporting_instance[:128],

@@ -48,12 +48,19 @@ class LeaderElection:
     def is_leading(self) -> bool:
         """True while the lease is certainly ours: also right after this process was stopped for a while."""
         renewed = self._renewed_at
-        return renewed is not None and renewed.elapsed_seconds(self._clock) < self._settings.renew_deadline_seconds
+        return (
+            renewed is not None
+            and renewed.elapsed_seconds(self._clock) < self._settings.renew_deadline_seconds
+        )
 
     def require_leadership(self) -> float:
         """Return the seconds for which this replica certainly leads, as asked before every effect; raises `NotLeading`."""
         renewed = self._renewed_at
-        left = 0.0 if renewed is None else self._settings.renew_deadline_seconds - renewed.elapsed_seconds(self._clock)
+        left = (
+            0.0
+            if renewed is None
+            else self._settings.renew_deadline_seconds - renewed.elapsed_seconds(self._clock)
+        )
         if left <= 0:
             raise NotLeading
         return left
@@ -80,7 +87,11 @@ class LeaderElection:
             while self.is_leading and not term.done():
                 await asyncio.wait([term], timeout=self._settings.retry_period_seconds)
                 # A lease that ran out is lost even where nobody took it: somebody may just be about to.
-                if self.is_leading and not await self._try_acquire_or_renew() and self._is_held_by_another():
+                if (
+                    self.is_leading
+                    and not await self._try_acquire_or_renew()
+                    and self._is_held_by_another()
+                ):
                     break
         finally:
             self._is_holding = False
@@ -134,7 +145,9 @@ class LeaderElection:
             self._holder_identity,
         ):
             return False
-        duration = self._observed_lease.spec.leaseDurationSeconds or self._settings.lease_duration_seconds
+        duration = (
+            self._observed_lease.spec.leaseDurationSeconds or self._settings.lease_duration_seconds
+        )
         # The wall clock may jump; taking a lease early is worse than taking it late, so only the monotonic one counts.
         return self._clock.monotonic() - self._observed_at.monotonic < duration
 
@@ -146,7 +159,9 @@ class LeaderElection:
         spec = {
             "holderIdentity": self._holder_identity,
             "leaseDurationSeconds": self._settings.lease_duration_seconds,
-            "acquireTime": before.spec.acquireTime if is_ours and before else timestamp.render_micro(now),
+            "acquireTime": before.spec.acquireTime
+            if is_ours and before
+            else timestamp.render_micro(now),
             "renewTime": timestamp.render_micro(now),
             "leaseTransitions": transitions if is_ours or before is None else transitions + 1,
         }
@@ -182,7 +197,11 @@ class LeaderElection:
             "leaseTransitions": lease.spec.leaseTransitions or 0,
         }
         try:
-            await self._api.put(self._path, _build_lease(self._settings, spec, lease.metadata.resourceVersion), Lease)
+            await self._api.put(
+                self._path,
+                _build_lease(self._settings, spec, lease.metadata.resourceVersion),
+                Lease,
+            )
         except ApiError as error:
             if error.status in _CONFLICTS:
                 return False
@@ -190,8 +209,15 @@ class LeaderElection:
         return True
 
 
-def _build_lease(settings: OperatorSettings, spec: dict[str, Any], version: str = "") -> dict[str, Any]:
+def _build_lease(
+    settings: OperatorSettings, spec: dict[str, Any], version: str = ""
+) -> dict[str, Any]:
     metadata = {"name": settings.lease_name, "namespace": settings.namespace}
     if version:
         metadata["resourceVersion"] = version
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": metadata,
+        "spec": spec,
+    }

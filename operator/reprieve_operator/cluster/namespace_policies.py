@@ -12,7 +12,9 @@ class NamespacePolicies:
     """Watches the metadata of Namespaces, for as long as its term runs."""
 
     def __init__(self, api: Api) -> None:
-        self.reflector = Reflector(api, object_path("namespaces"), PartialObjectMetadata, _read_policy)
+        self.reflector = Reflector(
+            api, object_path("namespaces"), PartialObjectMetadata, _read_policy
+        )
 
     def get(self, name: str | None) -> NamespacePolicy:
         """Return a Namespace's policy; of one that is not known, what holds where nobody says anything."""

@@ -15,7 +15,14 @@ from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.disruption import GangMemberState
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube import owners, timestamp
-from reprieve_policy.kube.objects import Container, PodView, Spec, annotations_of, controller_of, labels_of
+from reprieve_policy.kube.objects import (
+    Container,
+    PodView,
+    Spec,
+    annotations_of,
+    controller_of,
+    labels_of,
+)
 from reprieve_policy.lifecycle import eviction, machine, mark, termination, transitions
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, Source
 from reprieve_policy.preemption.protection import Protection
@@ -87,7 +94,9 @@ def initial_state(pod: VictimPod, now: datetime) -> Eviction | None:
     if before is None:
         return begun
     # Neither what was saved before an eviction that was taken back is lost with this one, nor that a native one had asked.
-    return replace(begun, checkpoint=before.checkpoint, request_uid=begun.request_uid or before.request_uid)
+    return replace(
+        begun, checkpoint=before.checkpoint, request_uid=begun.request_uid or before.request_uid
+    )
 
 
 def is_marked(metadata: VersionedMeta, source: Source) -> bool:
@@ -107,7 +116,9 @@ def eviction_request_uid(pod: VictimPod) -> str:
 def gang_of(pod: VictimPod) -> Gang | None:
     """Return the gang that the pod is in, in whatever dialect it says so."""
     spec = Spec(schedulingGroup=pod.spec.schedulingGroup)
-    return membership.read(PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False))
+    return membership.read(
+        PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False)
+    )
 
 
 def member_of(pod: VictimPod) -> GangMemberState:
@@ -162,7 +173,11 @@ def plan_of(pod: VictimPod, settings: PolicySettings, *, has_room: bool = True) 
     One that has not started has nothing to save, and nobody to tell; notice also needs room for the state on the pod.
     """
     plan = checkpoint_plan.read_leniently(annotations_of(pod.metadata), settings)
-    return plan if has_room and pod.status.phase != "Pending" else replace(plan, strategy=Strategy.NONE)
+    return (
+        plan
+        if has_room and pod.status.phase != "Pending"
+        else replace(plan, strategy=Strategy.NONE)
+    )
 
 
 def view_of(pod: VictimPod) -> PodView:
@@ -170,17 +185,26 @@ def view_of(pod: VictimPod) -> PodView:
     containers, before = pod.spec.containers or (), pod.spec.initContainers or ()
     spec = Spec(
         containers=[Container(resources=asked.resources) for asked in containers],
-        initContainers=[Container(resources=asked.resources, restartPolicy=asked.restartPolicy) for asked in before],
+        initContainers=[
+            Container(resources=asked.resources, restartPolicy=asked.restartPolicy)
+            for asked in before
+        ],
         resources=pod.spec.resources,
         overhead=pod.spec.overhead,
     )
-    return PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False)
+    return PodView(
+        "", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False
+    )
 
 
 def answer_of(pod: VictimPod) -> CheckpointAnswer | Violation | None:
     """Return what the workload wrote into its annotation; it is honoured whatever carried the hint."""
     text = annotations_of(pod.metadata).get(keys.CHECKPOINT_ANSWER)
-    return None if text is None else contract.parse_answer(text, annotation_path("", keys.CHECKPOINT_ANSWER))
+    return (
+        None
+        if text is None
+        else contract.parse_answer(text, annotation_path("", keys.CHECKPOINT_ANSWER))
+    )
 
 
 def request_of(
@@ -193,7 +217,9 @@ def request_of(
         attempt=state.attempt,
         deadline=state.deadline,
         reason=state.reason,
-        preemption_class=known.effective_class(view_of(pod), Facts(settings=settings, namespace=policy)),
+        preemption_class=known.effective_class(
+            view_of(pod), Facts(settings=settings, namespace=policy)
+        ),
         may_extend=settings.extension_percent > 0
         and state.phase in (eviction.Phase.HINTED, eviction.Phase.CHECKPOINTING)
         and state.deadline < termination.ceiling_of(state, settings),
@@ -215,7 +241,9 @@ def have_containers_ended(pod: VictimPod) -> bool:
     states = [status.state for status in pod.status.containerStatuses or ()]
     if has_ended(pod) or (pod.status.phase == "Pending" and not pod.spec.nodeName):
         return True
-    return bool(states) and all(state is not None and state.terminated is not None for state in states)
+    return bool(states) and all(
+        state is not None and state.terminated is not None for state in states
+    )
 
 
 def is_force_deleted(metadata: VersionedMeta) -> bool:
@@ -227,16 +255,26 @@ def is_force_deleted(metadata: VersionedMeta) -> bool:
 def has_completed(pod: VictimPod) -> bool:
     """True where every container has ended with 0, and none would be started again: the work was done, not interrupted."""
     states = [status.state for status in pod.status.containerStatuses or ()]
-    ended = [state.terminated for state in states if state is not None and state.terminated is not None]
+    ended = [
+        state.terminated for state in states if state is not None and state.terminated is not None
+    ]
     is_over = bool(ended) and len(ended) == len(states)
-    return is_over and pod.spec.restartPolicy != "Always" and not any(found.exitCode for found in ended)
+    return (
+        is_over
+        and pod.spec.restartPolicy != "Always"
+        and not any(found.exitCode for found in ended)
+    )
 
 
 def has_failed_after_notice(pod: VictimPod) -> bool:
     """True for a victim that failed by itself, once it was told and before its DELETE, as it carries: it went because of us."""
     state = state_of(pod.metadata)
     has_ended_itself = state is not None and state.phase is eviction.Phase.FINISHED
-    return has_ended_itself and state is not None and termination.counts_as_preempted(state, has_failed=has_failed(pod))
+    return (
+        has_ended_itself
+        and state is not None
+        and termination.counts_as_preempted(state, has_failed=has_failed(pod))
+    )
 
 
 def is_replaced(pod: VictimPod, state: Eviction, plan: CheckpointPlan) -> bool:
@@ -248,7 +286,10 @@ def is_replaced(pod: VictimPod, state: Eviction, plan: CheckpointPlan) -> bool:
 
 def has_disruption_target(pod: VictimPod) -> bool:
     """True where somebody, a scheduler say, has announced a disruption."""
-    return any(found.type == DISRUPTION_TARGET and found.status == "True" for found in pod.status.conditions or ())
+    return any(
+        found.type == DISRUPTION_TARGET and found.status == "True"
+        for found in pod.status.conditions or ()
+    )
 
 
 def grace_ends_at(pod: VictimPod) -> datetime | None:
@@ -267,5 +308,7 @@ def has_cleanup_finalizer(metadata: VersionedMeta) -> bool:
 
 
 def _has_mark_in_another_dialect(metadata: VersionedMeta) -> bool:
-    unlabelled = {key: value for key, value in labels_of(metadata).items() if key != keys.SOFT_EVICTION}
+    unlabelled = {
+        key: value for key, value in labels_of(metadata).items() if key != keys.SOFT_EVICTION
+    }
     return mark.is_marked(unlabelled, annotations_of(metadata))

@@ -7,7 +7,13 @@ A watch of thousands of victims must not hold thousands of whole pods.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reprieve_policy.kube.objects import NameOnly, ObjectMeta, Quantities, ResourceRequirements, SchedulingGroup
+from reprieve_policy.kube.objects import (
+    NameOnly,
+    ObjectMeta,
+    Quantities,
+    ResourceRequirements,
+    SchedulingGroup,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

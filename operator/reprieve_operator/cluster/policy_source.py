@@ -44,7 +44,9 @@ class PolicySource:
         held = self._map.effective
         self._metrics.policy_is_good.set(held.is_config_map_valid)
         if not held.is_config_map_valid and self._is_leading():
-            self.record_warning("PolicyUnreadable", f"what was in force stays in force: {held.error_message}")
+            self.record_warning(
+                "PolicyUnreadable", f"what was in force stays in force: {held.error_message}"
+            )
 
     def record_warning(self, reason: str, note: str) -> None:
         """Tell once, by an Event on the ConfigMap, what it wants in vain."""

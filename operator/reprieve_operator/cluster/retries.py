@@ -18,7 +18,9 @@ _TOO_LARGE_MESSAGES = ("request is too large", "message larger than max")
 
 def is_object_too_large(error: ApiError) -> bool:
     """True where the object is full: 262,144 bytes of annotations, or all that etcd takes."""
-    is_too_large = error.status == _INTERNAL and any(words in error.message for words in _TOO_LARGE_MESSAGES)
+    is_too_large = error.status == _INTERNAL and any(
+        words in error.message for words in _TOO_LARGE_MESSAGES
+    )
     return error.status in _TOO_LARGE_STATUSES or is_too_large
 
 

@@ -17,7 +17,14 @@ from reprieve_policy.kube.objects import annotations_of, labels_of
 from reprieve_policy.kube.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction
-from reprieve_runtime.client.api import MERGE_PATCH, METADATA_ONLY, STRATEGIC_MERGE_PATCH, Api, ApiError, Params
+from reprieve_runtime.client.api import (
+    MERGE_PATCH,
+    METADATA_ONLY,
+    STRATEGIC_MERGE_PATCH,
+    Api,
+    ApiError,
+    Params,
+)
 from reprieve_runtime.client.paths import object_path
 
 from . import pod_state
@@ -64,7 +71,9 @@ class Writes:
         pod = await self.get(object_path("pods", namespace, name), VictimPod, priority)
         return pod if pod is not None and pod.metadata.uid == uid else None
 
-    async def get(self, path: str, kind: type[R], priority: CallPriority = CallPriority.RECORD) -> R | None:
+    async def get(
+        self, path: str, kind: type[R], priority: CallPriority = CallPriority.RECORD
+    ) -> R | None:
         """Return any object, `None` where it is not there."""
         try:
             async with self._call_limiter.acquire(priority, _namespace_of(path)):
@@ -81,7 +90,9 @@ class Writes:
         self, path: str, kind: type[R], *, params: Params | None = None, metadata_only: bool = False
     ) -> AsyncIterator[list[R]]:
         """Yield a collection in small pages: each object may bring 256 KiB of annotations. Raises `ApiError`."""
-        pages = self._api.list_pages(path, kind, params=params, metadata_only=metadata_only, limit=_PAGE)
+        pages = self._api.list_pages(
+            path, kind, params=params, metadata_only=metadata_only, limit=_PAGE
+        )
         while True:
             try:
                 found, _ = await anext(pages)
@@ -94,30 +105,47 @@ class Writes:
             yield found
 
     async def write_state(
-        self, pod: VictimPod, state: Eviction, request: CheckpointRequest | None, *, begins: bool, hold: bool = False
+        self,
+        pod: VictimPod,
+        state: Eviction,
+        request: CheckpointRequest | None,
+        *,
+        begins: bool,
+        hold: bool = False,
     ) -> VictimPod:
         """Write label and state in one step, with the request where an annotation carries it."""
         body = _state_patch(state)
         if request is not None:
-            body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_request(request)
+            body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_request(
+                request
+            )
         if begins:
             # An answer to an earlier request must not pass for one to this.
             body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER] = None
             if hold and not pod_state.has_cleanup_finalizer(pod.metadata):
-                body["metadata"]["finalizers"] = [*(pod.metadata.finalizers or ()), keys.CLEANUP_FINALIZER]
+                body["metadata"]["finalizers"] = [
+                    *(pod.metadata.finalizers or ()),
+                    keys.CLEANUP_FINALIZER,
+                ]
         urgency = CallPriority.NOTIFY if begins else CallPriority.RECORD
         return replace(pod, metadata=await self._patch_pod(pod.metadata, body, urgency))
 
-    async def write_finished(self, pod: VictimPod, state: Eviction, *, has_room: bool = True) -> VictimPod:
+    async def write_finished(
+        self, pod: VictimPod, state: Eviction, *, has_room: bool = True
+    ) -> VictimPod:
         """Write the last state of a pod that ended by itself, or, without room, take our label away; let go of it."""
         body = _state_patch(state) if has_room else _state_removal_patch()
         _drop_cleanup_finalizer(pod.metadata, body)
         return replace(pod, metadata=await self._patch_pod(pod.metadata, body))
 
-    async def write_cancelled(self, pod: VictimPod, state: Eviction, *, has_room: bool = True) -> VictimPod:
+    async def write_cancelled(
+        self, pod: VictimPod, state: Eviction, *, has_room: bool = True
+    ) -> VictimPod:
         """Take every mark away, keep the state as a record where there is room, tell a workload that reads it, let go."""
         if pod_state.has_disruption_target(pod):
-            pod = await self._write_condition(pod, {}, "False", "Reprieve: the soft eviction was cancelled")
+            pod = await self._write_condition(
+                pod, {}, "False", "Reprieve: the soft eviction was cancelled"
+            )
         body = _state_patch(state) if has_room else _state_removal_patch()
         body["metadata"]["labels"] = {keys.SOFT_EVICTION: None}
         if keys.KOORDINATOR_SOFT_EVICTION in labels_of(pod.metadata):
@@ -130,7 +158,9 @@ class Writes:
         if keys.EVICTION_REQUEST in annotations_of(pod.metadata):
             body["metadata"]["annotations"][keys.EVICTION_REQUEST] = None
         if keys.CHECKPOINT_REQUEST in annotations_of(pod.metadata):
-            body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_cancelled(state.eviction_id)
+            body["metadata"]["annotations"][keys.CHECKPOINT_REQUEST] = contract.render_cancelled(
+                state.eviction_id
+            )
         _drop_cleanup_finalizer(pod.metadata, body)
         return replace(pod, metadata=await self._patch_pod(pod.metadata, body))
 
@@ -145,7 +175,10 @@ class Writes:
         At this very version: of two calls, the first of which was given up and lands late, one is refused. Without this, a slow
         API server would have the pod deleted twice.
         """
-        path, options = object_path("pods", pod.metadata.namespace, pod.metadata.name), _delete_options(pod, state)
+        path, options = (
+            object_path("pods", pod.metadata.namespace, pod.metadata.name),
+            _delete_options(pod, state),
+        )
         options["preconditions"]["resourceVersion"] = pod.metadata.resourceVersion
         try:
             await self._call("delete", path, lambda: self._api.delete(path, options))
@@ -175,7 +208,9 @@ class Writes:
         _drop_cleanup_finalizer(metadata, body)
         return await self._patch_pod(metadata, body)
 
-    async def add_label(self, metadata: VersionedMeta, request: str | None = None, label: str = mark.MARKED) -> None:
+    async def add_label(
+        self, metadata: VersionedMeta, request: str | None = None, label: str = mark.MARKED
+    ) -> None:
         """Give a mark in another dialect our label; `request`: with that, a native Eviction's. The watch takes it from there."""
         body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: label}}}
         if request is not None:
@@ -184,11 +219,18 @@ class Writes:
 
     async def remove_eviction_request(self, metadata: VersionedMeta) -> None:
         """Take a native Eviction's mark away; the pod's keeper does the rest."""
-        await self._patch_pod(metadata, {"metadata": {"annotations": {keys.EVICTION_REQUEST: None}}})
+        await self._patch_pod(
+            metadata, {"metadata": {"annotations": {keys.EVICTION_REQUEST: None}}}
+        )
 
     async def remove_label(self, metadata: VersionedMeta) -> None:
         """Take our label away, for whom the pod was to go, and a state that cannot be read."""
-        body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: None}, "annotations": {keys.PREEMPTOR: None}}}
+        body: Body = {
+            "metadata": {
+                "labels": {keys.SOFT_EVICTION: None},
+                "annotations": {keys.PREEMPTOR: None},
+            }
+        }
         if pod_state.state_of(metadata) is None:
             body["metadata"]["annotations"][keys.EVICTION] = None
         await self._patch_pod(metadata, body)
@@ -201,19 +243,42 @@ class Writes:
             body["spec"] = {"schedulingGates": [{"name": name} for name in other_gates]}
         await self._patch_pod(metadata, body)
 
-    async def patch_owner(self, path: str, metadata: VersionedMeta, changes: Mapping[str, object]) -> None:
+    async def patch_owner(
+        self, path: str, metadata: VersionedMeta, changes: Mapping[str, object]
+    ) -> None:
         """Change the metadata of the controller that will replace a victim."""
-        body = {"metadata": {**changes, "uid": metadata.uid, "resourceVersion": metadata.resourceVersion}}
-        await self._call("patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+        body = {
+            "metadata": {
+                **changes,
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resourceVersion,
+            }
+        }
+        await self._call(
+            "patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH)
+        )
 
     async def patch_job(
-        self, path: str, metadata: VersionedMeta, changes: Mapping[str, object], *, suspend: bool | None
+        self,
+        path: str,
+        metadata: VersionedMeta,
+        changes: Mapping[str, object],
+        *,
+        suspend: bool | None,
     ) -> None:
         """Suspend a Job or resume it (`None`: neither), and write in the same step what is kept on it."""
-        body: Body = {"metadata": {**changes, "uid": metadata.uid, "resourceVersion": metadata.resourceVersion}}
+        body: Body = {
+            "metadata": {
+                **changes,
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resourceVersion,
+            }
+        }
         if suspend is not None:
             body["spec"] = {"suspend": suspend}
-        await self._call("patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+        await self._call(
+            "patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH)
+        )
 
     async def create(self, path: str, document: Mapping[str, object]) -> Body:
         """Create an object and return it."""
@@ -221,18 +286,26 @@ class Writes:
 
     async def delete_object(self, path: str, uid: str | None = None) -> None:
         """Delete an object of our own, or, by its uid, what is left of a pod; that it is gone already is as good."""
-        options = {} if uid is None else {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        options = (
+            {}
+            if uid is None
+            else {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        )
         try:
             await self._call("delete", path, lambda: self._api.delete(path, options))
         except ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
 
-    async def write_conditions(self, path: str, metadata: VersionedMeta, conditions: list[Body]) -> None:
+    async def write_conditions(
+        self, path: str, metadata: VersionedMeta, conditions: list[Body]
+    ) -> None:
         """Replace the conditions of an object that nobody has changed meanwhile."""
         precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         body = {"metadata": precondition, "status": {"conditions": conditions}}
-        await self._call("patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH))
+        await self._call(
+            "patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH)
+        )
 
     async def write_responder_status(
         self, path: str, metadata: VersionedMeta, responder_status: Body, kind: type[R]
@@ -261,11 +334,15 @@ class Writes:
         kind = STRATEGIC_MERGE_PATCH if subresource else MERGE_PATCH
 
         async def patch() -> VersionedObject:
-            return await self._api.patch(path, body, VersionedObject, content_type=kind, accept=METADATA_ONLY)
+            return await self._api.patch(
+                path, body, VersionedObject, content_type=kind, accept=METADATA_ONLY
+            )
 
         return (await self._call("patch", path, patch, priority)).metadata
 
-    async def _write_condition(self, pod: VictimPod, metadata: Body, status: str, message: str) -> VictimPod:
+    async def _write_condition(
+        self, pod: VictimPod, metadata: Body, status: str, message: str
+    ) -> VictimPod:
         condition = {
             "type": pod_state.DISRUPTION_TARGET,
             "status": status,
@@ -275,13 +352,19 @@ class Writes:
         }
         body = {"metadata": metadata, "status": {"conditions": [condition]}}
         written = await self._patch_pod(pod.metadata, body, subresource="status")
-        others = (one for one in pod.status.conditions or () if one.type != pod_state.DISRUPTION_TARGET)
+        others = (
+            one for one in pod.status.conditions or () if one.type != pod_state.DISRUPTION_TARGET
+        )
         # Without this, it would be written again until the watch tells of it.
         conditions = (*others, Condition(type=pod_state.DISRUPTION_TARGET, status=status))
         return replace(pod, metadata=written, status=replace(pod.status, conditions=conditions))
 
     async def _call(
-        self, verb: str, path: str, call: Callable[[], Awaitable[R]], priority: CallPriority = CallPriority.TERMINATE
+        self,
+        verb: str,
+        path: str,
+        call: Callable[[], Awaitable[R]],
+        priority: CallPriority = CallPriority.TERMINATE,
     ) -> R:
         """Make one write, if this replica may, and count what came of it."""
         try:
@@ -291,7 +374,9 @@ class Writes:
                     result = await call()
         except TimeoutError as error:
             self._metrics.api_calls.labels(verb, "unreachable").inc()
-            raise ApiError(0, "LeaseOver", "not answered for as long as the lease was certain") from error
+            raise ApiError(
+                0, "LeaseOver", "not answered for as long as the lease was certain"
+            ) from error
         except ApiError as error:
             self._metrics.api_calls.labels(verb, str(error.status or "unreachable")).inc()
             raise
@@ -316,11 +401,15 @@ def _state_patch(state: Eviction) -> Body:
     annotations: Body = {keys.EVICTION: eviction.render(state)}
     if state.checkpoint is not None:
         annotations[keys.LAST_CHECKPOINT_AT] = render(state.checkpoint.saved_at)
-    return {"metadata": {"labels": {keys.SOFT_EVICTION: state.phase.value}, "annotations": annotations}}
+    return {
+        "metadata": {"labels": {keys.SOFT_EVICTION: state.phase.value}, "annotations": annotations}
+    }
 
 
 def _state_removal_patch() -> Body:
-    return {"metadata": {"labels": {keys.SOFT_EVICTION: None}, "annotations": {keys.EVICTION: None}}}
+    return {
+        "metadata": {"labels": {keys.SOFT_EVICTION: None}, "annotations": {keys.EVICTION: None}}
+    }
 
 
 def _drop_cleanup_finalizer(metadata: VersionedMeta, body: Body) -> None:

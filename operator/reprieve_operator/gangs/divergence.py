@@ -32,7 +32,9 @@ _log = logging.getLogger(__name__)
 
 _PAGE = 50
 """Pods asked for at once: a page is in memory whole."""
-_TRAITS = frozenset({keys.PREEMPTIBLE, keys.CAN_PREEMPT, keys.PREEMPTION_CLASS, keys.PREEMPTION_PRIORITY_CLASS})
+_TRAITS = frozenset(
+    {keys.PREEMPTIBLE, keys.CAN_PREEMPT, keys.PREEMPTION_CLASS, keys.PREEMPTION_PRIORITY_CLASS}
+)
 _RELEVANT_KEYS = _TRAITS | {place.key for place in dialects.GANG_FIELDS}
 
 _GangKey = tuple[str, str, str]
@@ -76,7 +78,12 @@ class DivergenceMonitor:
         """Take in the metadata of one pod of this sweep."""
         marks = self._fingerprints.setdefault(metadata.namespace or "", _NamespaceFingerprint())
         view = PodView("", labels_of(metadata), annotations_of(metadata), Spec(), is_template=False)
-        said = [item for part in (view.labels, view.annotations) for item in part.items() if item[0] in _RELEVANT_KEYS]
+        said = [
+            item
+            for part in (view.labels, view.annotations)
+            for item in part.items()
+            if item[0] in _RELEVANT_KEYS
+        ]
         mark = hash((metadata.uid, metadata.deletionTimestamp is None, *sorted(said)))
         marks.all_pods ^= mark
         if divergence_scan.is_gang_member(view):
@@ -88,7 +95,9 @@ class DivergenceMonitor:
         seen, self._fingerprints = self._fingerprints, {}
         groups = await self._pod_groups.list_by_namespace()
         marks = {
-            name: self._fingerprint(name, seen.get(name, _NamespaceFingerprint()), groups.get(name, ()))
+            name: self._fingerprint(
+                name, seen.get(name, _NamespaceFingerprint()), groups.get(name, ())
+            )
             for name in seen.keys() | groups.keys()
         }
         changed = {
@@ -98,11 +107,16 @@ class DivergenceMonitor:
         }
         # What is gone is forgotten, so that this stays as small as what is there.
         self._checked_fingerprints = {
-            name: mark for name, mark in self._checked_fingerprints.items() if marks.get(name) == mark
+            name: mark
+            for name, mark in self._checked_fingerprints.items()
+            if marks.get(name) == mark
         }
-        self._reported = {key: text for key, text in self._reported.items() if marks.get(key[0]) is not None}
+        self._reported = {
+            key: text for key, text in self._reported.items() if marks.get(key[0]) is not None
+        }
         facts = Facts(
-            settings=self._policy.current, priority_classes=await self._list_priority_classes() if changed else {}
+            settings=self._policy.current,
+            priority_classes=await self._list_priority_classes() if changed else {},
         )
         for name, mark in changed.items():
             try:
@@ -114,7 +128,9 @@ class DivergenceMonitor:
             if is_said:
                 self._checked_fingerprints[name] = mark
 
-    def _fingerprint(self, name: str, marks: _NamespaceFingerprint, groups: Sequence[VersionedPodGroup]) -> int | None:
+    def _fingerprint(
+        self, name: str, marks: _NamespaceFingerprint, groups: Sequence[VersionedPodGroup]
+    ) -> int | None:
         """Return what changes when a namespace has to be read again; `None` where it has no gangs that concern us."""
         if self._namespaces.get(name).enforcement == OFF:
             return None
@@ -126,13 +142,21 @@ class DivergenceMonitor:
         pages = self._api.list_pages(object_path("priorityclasses"), Resource)
         return {found.metadata.name or "": found async for page, _ in pages for found in page}
 
-    async def _check_namespace(self, name: str, groups: Sequence[VersionedPodGroup], facts: Facts) -> bool:
+    async def _check_namespace(
+        self, name: str, groups: Sequence[VersionedPodGroup], facts: Facts
+    ) -> bool:
         """Report what is found, and return whether all of it is said."""
         facts = replace(facts, namespace=self._namespaces.get(name))
         call: DivergenceScan[ObjectReference] = DivergenceScan(
-            {group.metadata.name or "": group.spec.priority for group in groups if group.spec.priority is not None}
+            {
+                group.metadata.name or "": group.spec.priority
+                for group in groups
+                if group.spec.priority is not None
+            }
         )
-        async for pods, _ in self._api.list_pages(object_path("pods", name), StoredPod, limit=_PAGE):
+        async for pods, _ in self._api.list_pages(
+            object_path("pods", name), StoredPod, limit=_PAGE
+        ):
             for pod in pods:
                 _add_pod(call, pod, facts)
         self._report(name, call)
@@ -144,7 +168,11 @@ class DivergenceMonitor:
         return all(shown)
 
     def _report(self, namespace: str, scan: DivergenceScan[ObjectReference]) -> None:
-        found = {(namespace, *key): entry for key, entry in scan.gangs.items() if entry.first_differing_pod is not None}
+        found = {
+            (namespace, *key): entry
+            for key, entry in scan.gangs.items()
+            if entry.first_differing_pod is not None
+        }
         told = {key: text for key, text in self._reported.items() if key[0] == namespace}
         for key in told.keys() - found.keys():
             del self._reported[key]
@@ -163,7 +191,7 @@ def _add_pod(scan: DivergenceScan[ObjectReference], pod: StoredPod, facts: Facts
 
 
 def _divergence_message(entry: DivergenceRecord[Any]) -> str:
-    what = ", ".join(words for name, words in divergence.TRAIT_LABELS.items() if name in entry.differing)
-    return (
-        f'differs from other pods of gang "{entry.gang.name}" in {what}; a gang is preempted as a whole or not at all'
+    what = ", ".join(
+        words for name, words in divergence.TRAIT_LABELS.items() if name in entry.differing
     )
+    return f'differs from other pods of gang "{entry.gang.name}" in {what}; a gang is preempted as a whole or not at all'

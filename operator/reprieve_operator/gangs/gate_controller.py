@@ -42,7 +42,10 @@ _MAX_CONCURRENT_LISTS = 4
 MAX_COUNTS_PER_NAMESPACE = 4
 """Of one namespace's gangs, before all others are looked at again. Without this, a tenant with thousands of gangs that never
 become complete would hold up those of all others."""
-_EVENTS = {GateReleaseReason.COMPLETE: "GangReleased", GateReleaseReason.TIMED_OUT: "GangIncomplete"}
+_EVENTS = {
+    GateReleaseReason.COMPLETE: "GangReleased",
+    GateReleaseReason.TIMED_OUT: "GangIncomplete",
+}
 
 GangKey = tuple[str, tuple[str, str]]
 
@@ -121,7 +124,10 @@ class GateController:
         gangs, strays = self._group_by_gang()
         self._counts_by_namespace.clear()
         self._waiting_gangs = {key: self._waiting_gang(key) for key in gangs}
-        looks = [self._reconcile_gang(self._waiting_gangs[key], members) for key, members in gangs.items()]
+        looks = [
+            self._reconcile_gang(self._waiting_gangs[key], members)
+            for key, members in gangs.items()
+        ]
         freed, again = await asyncio.gather(self._releaser.release(strays), asyncio.gather(*looks))
         return min([*again, self._next_reconcile_seconds(freed, strays)])
 
@@ -139,14 +145,18 @@ class GateController:
         return gangs, strays
 
     def _waiting_gang(self, key: GangKey) -> _WaitingGang:
-        return self._waiting_gangs.get(key) or _WaitingGang(settles_at=self._clock.monotonic() + _SETTLE_SECONDS)
+        return self._waiting_gangs.get(key) or _WaitingGang(
+            settles_at=self._clock.monotonic() + _SETTLE_SECONDS
+        )
 
     async def _reconcile_gang(self, record: _WaitingGang, members: list[LabelledPod]) -> float:
         """Release the members that wait, or leave them; return when to look again [s]."""
         try:
             why = await self._decide(record, members)
         except ApiError as error:
-            _log.warning("gang not counted", extra={"gang": str(members[0].regarding), "error": str(error)})
+            _log.warning(
+                "gang not counted", extra={"gang": str(members[0].regarding), "error": str(error)}
+            )
             return RETRY_SECONDS
         if why is None:
             return self._keep_waiting(record, members)
@@ -157,10 +167,14 @@ class GateController:
         record.settles_at = record.counted_at = _NEVER
         return self._next_reconcile_seconds(freed, members)
 
-    def _next_reconcile_seconds(self, released: list[LabelledPod], tried: list[LabelledPod]) -> float:
+    def _next_reconcile_seconds(
+        self, released: list[LabelledPod], tried: list[LabelledPod]
+    ) -> float:
         return self._recount_seconds if len(released) == len(tried) else RETRY_SECONDS
 
-    async def _decide(self, record: _WaitingGang, members: list[LabelledPod]) -> GateReleaseReason | None:
+    async def _decide(
+        self, record: _WaitingGang, members: list[LabelledPod]
+    ) -> GateReleaseReason | None:
         why = self._decide_from_counts(record, members)
         is_settled = self._clock.monotonic() >= record.settles_at
         is_old = self._count_age_seconds(record) >= self._recount_seconds
@@ -171,12 +185,17 @@ class GateController:
         )
         if not ((why is None and is_settled and is_old) or is_guess):
             return why
-        if self._counts_by_namespace[members[0].metadata.namespace or ""] == MAX_COUNTS_PER_NAMESPACE:
+        if (
+            self._counts_by_namespace[members[0].metadata.namespace or ""]
+            == MAX_COUNTS_PER_NAMESPACE
+        ):
             return None
         await self._count_members(record, members)
         return self._decide_from_counts(record, members)
 
-    def _decide_from_counts(self, record: _WaitingGang, members: list[LabelledPod]) -> GateReleaseReason | None:
+    def _decide_from_counts(
+        self, record: _WaitingGang, members: list[LabelledPod]
+    ) -> GateReleaseReason | None:
         # A watch that is behind does not know all that were counted: nobody counts twice.
         others = record.member_uids.difference(held.metadata.uid or "" for held in members)
         waiting = [held.gated_pod for held in members]
@@ -213,7 +232,9 @@ class GateController:
             }
             self._announcer.event(released[0].regarding, _EVENTS[why], notes[why])
 
-    def _report_waiting(self, existing: int, members: list[LabelledPod], left_seconds: float) -> None:
+    def _report_waiting(
+        self, existing: int, members: list[LabelledPod], left_seconds: float
+    ) -> None:
         left = duration.render(max(1, int(left_seconds)))
         note = f"{existing} of {_min_available(members)} pods exist; the scheduler gets them together, in {left} at the latest"
         self._announcer.event(members[0].regarding, "GangWaiting", note)

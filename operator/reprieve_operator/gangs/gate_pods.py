@@ -81,7 +81,9 @@ def to_labelled_pod(pod: GangPod, now: datetime) -> LabelledPod:
 
 def _read_gang(pod: GangPod) -> Gang | None:
     spec = Spec(schedulingGroup=pod.spec.schedulingGroup)
-    return gangs.read(PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False))
+    return gangs.read(
+        PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False)
+    )
 
 
 async def list_member_uids(api: Api, one: LabelledPod) -> frozenset[str]:
@@ -109,4 +111,6 @@ def _regarding(metadata: VersionedMeta) -> ObjectReference:
     owner = controller_of(metadata)
     if owner is None:
         return ObjectReference.for_pod(metadata)
-    return ObjectReference(owner.kind, metadata.namespace or "", owner.name, owner.uid, owner.apiVersion)
+    return ObjectReference(
+        owner.kind, metadata.namespace or "", owner.name, owner.uid, owner.apiVersion
+    )

@@ -62,7 +62,9 @@ class GateReleaser:
 
     async def _remove_gate(self, held: LabelledPod) -> ApiError | None:
         try:
-            await self._effects.remove_gate(held.metadata, held.other_gates if held.is_gated else None)
+            await self._effects.remove_gate(
+                held.metadata, held.other_gates if held.is_gated else None
+            )
         except ApiError as error:
             return error
         return None

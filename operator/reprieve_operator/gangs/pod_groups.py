@@ -54,7 +54,9 @@ class PodGroupConditions:
         """Return all that there are; none where the API server does not serve them."""
         found: dict[str, list[VersionedPodGroup]] = defaultdict(list)
         try:
-            async for groups, _ in self._api.list_pages(object_path("podgroups"), VersionedPodGroup, limit=_PAGE):
+            async for groups, _ in self._api.list_pages(
+                object_path("podgroups"), VersionedPodGroup, limit=_PAGE
+            ):
                 for group in groups:
                     found[group.metadata.namespace or ""].append(group)
         except ApiError as error:
@@ -65,7 +67,9 @@ class PodGroupConditions:
 
     async def write_condition(self, group: VersionedPodGroup, mismatches: int) -> bool:
         """Write the condition where it would say something else, and return whether it says so now."""
-        conditions = _desired_conditions(group, mismatches, render(self._clock.now().replace(microsecond=0)))
+        conditions = _desired_conditions(
+            group, mismatches, render(self._clock.now().replace(microsecond=0))
+        )
         if conditions is None:
             return True
         path = object_path("podgroups", group.metadata.namespace, group.metadata.name, "status")
@@ -78,7 +82,9 @@ class PodGroupConditions:
         return True
 
 
-def _desired_conditions(group: VersionedPodGroup, mismatches: int, now: str) -> list[dict[str, Any]] | None:
+def _desired_conditions(
+    group: VersionedPodGroup, mismatches: int, now: str
+) -> list[dict[str, Any]] | None:
     """Return all conditions as they should be, `None` where they are; what was never true is never written."""
     all_before = {str(found.get("type")): found for found in group.status.conditions or ()}
     before = all_before.get(CONDITION, {})

@@ -59,11 +59,16 @@ class BarePodStore:
         """Read what earlier leaders have left."""
         path = object_path("controllerrevisions", self._namespace)
         params = {"labelSelector": keys.BARE_POD}
-        async for page in self._effects.list_pages(path, PartialObjectMetadata, params=params, metadata_only=True):
+        async for page in self._effects.list_pages(
+            path, PartialObjectMetadata, params=params, metadata_only=True
+        ):
             for found in page:
                 namespace = labels_of(found.metadata)[keys.BARE_POD]
                 name = annotations_of(found.metadata).get(keys.BARE_POD, "")
-                self._track((found.metadata.name or "").removeprefix(_PREFIX), NamespacedName(namespace, name))
+                self._track(
+                    (found.metadata.name or "").removeprefix(_PREFIX),
+                    NamespacedName(namespace, name),
+                )
         self.is_loaded = True
 
     def rejection_reason(self, replacement: Mapping[str, Any]) -> str:
@@ -71,13 +76,18 @@ class BarePodStore:
         namespace = replacement["metadata"]["namespace"]
         if len(json.dumps(replacement, ensure_ascii=False).encode()) > MAX_BYTES:
             return f"its manifest has more than {MAX_BYTES // 1024} KiB"
-        if len(self.pending) >= MAX_RECORDS or self._count_by_namespace[namespace] >= MAX_RECORDS_OF_NAMESPACE:
+        if (
+            len(self.pending) >= MAX_RECORDS
+            or self._count_by_namespace[namespace] >= MAX_RECORDS_OF_NAMESPACE
+        ):
             return "too many pods wait for being made anew"
         return ""
 
     async def put(self, uid: str, replacement: Mapping[str, Any]) -> None:
         """Keep the replacement of a victim; one that is kept already stays as it is."""
-        place = NamespacedName(replacement["metadata"]["namespace"], replacement["metadata"]["name"])
+        place = NamespacedName(
+            replacement["metadata"]["namespace"], replacement["metadata"]["name"]
+        )
         document = {
             "apiVersion": "apps/v1",
             "kind": "ControllerRevision",
@@ -91,7 +101,9 @@ class BarePodStore:
             "data": {"pod": replacement},
         }
         try:
-            await self._effects.create(object_path("controllerrevisions", self._namespace), document)
+            await self._effects.create(
+                object_path("controllerrevisions", self._namespace), document
+            )
         except ApiError as error:
             if error.status != _CONFLICT:
                 raise

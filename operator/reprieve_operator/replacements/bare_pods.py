@@ -88,12 +88,18 @@ class BarePodController:
         if not self._policy.current.recreate_bare_pods or pod.metadata.ownerReferences:
             return
         whole = await self._read_full_pod(pod)
-        if whole is None or not bare_pod.is_recreatable(whole) or not await self._is_create_allowed(namespace):
+        if (
+            whole is None
+            or not bare_pod.is_recreatable(whole)
+            or not await self._is_create_allowed(namespace)
+        ):
             return
         entry = self._ledger_entry(pod, state)
         replacement = bare_pod.build_replacement(whole, entry, self._policy.current)
         if why := self._store.rejection_reason(replacement):
-            self._announcer.event(ObjectReference.for_pod(pod.metadata), *event_messages.not_requeued(why))
+            self._announcer.event(
+                ObjectReference.for_pod(pod.metadata), *event_messages.not_requeued(why)
+            )
             return
         before = annotations_of(pod.metadata).get(keys.REQUEUED_FROM, "")
         if self._store.pending.get(before) == NamespacedName(namespace, pod.metadata.name or ""):
@@ -179,7 +185,9 @@ class BarePodController:
             if record is not None and not await self._create(record, uid, place):
                 return
         elif annotations_of(present.metadata).get(keys.REQUEUED_FROM) != uid:
-            self._record_event(uid, place, event_messages.not_requeued("another pod has taken its name"))
+            self._record_event(
+                uid, place, event_messages.not_requeued("another pod has taken its name")
+            )
         await self._store.remove(uid)
 
     async def _free_name(self, present: VictimPod, uid: str, place: NamespacedName) -> None:
@@ -207,7 +215,9 @@ class BarePodController:
     async def _create(self, record: ReplacementRecord, uid: str, place: NamespacedName) -> bool:
         """Return whether there is nothing left to do: it was made, or will never be."""
         try:
-            made = await self._effects.create(object_path("pods", place.namespace), record.replacement)
+            made = await self._effects.create(
+                object_path("pods", place.namespace), record.replacement
+            )
         except ApiError as error:
             return self._is_refused_for_good(record, error, uid, place)
         count = record.replacement["metadata"]["annotations"][keys.PREEMPTED_COUNT]
@@ -215,12 +225,16 @@ class BarePodController:
         self._metrics.requeues.labels(place.namespace, "reprieve").inc()
         return True
 
-    def _is_refused_for_good(self, record: ReplacementRecord, error: ApiError, uid: str, place: NamespacedName) -> bool:
+    def _is_refused_for_good(
+        self, record: ReplacementRecord, error: ApiError, uid: str, place: NamespacedName
+    ) -> bool:
         if error.status == _CONFLICT:
             return False  # Somebody has just taken the name, maybe we: the next look says who.
         since = timestamp.parse(record.metadata.creationTimestamp)
         is_late = since is not None and self._clock.now() - since > _GIVE_UP_AFTER
-        is_ending = error.status == _FORBIDDEN and any(word == _TERMINATING for word, _ in error.causes)
+        is_ending = error.status == _FORBIDDEN and any(
+            word == _TERMINATING for word, _ in error.causes
+        )
         if not (error.status in _PERMANENT_STATUSES or is_ending or is_late):
             raise error
         self._record_event(uid, place, event_messages.not_requeued(error.message))
@@ -245,7 +259,9 @@ class BarePodController:
             # path that it came from.
             before = replace(before, checkpoint=None)
         known = {} if before is None else {ledger.SHARED_SLOT: before}
-        return ledger.record(known, ledger.SHARED_SLOT, state, pod.metadata, self._clock.now())[ledger.SHARED_SLOT]
+        return ledger.record(known, ledger.SHARED_SLOT, state, pod.metadata, self._clock.now())[
+            ledger.SHARED_SLOT
+        ]
 
     async def _is_create_allowed(self, namespace: str) -> bool:
         """Return whether the Namespace wants it: whether somebody has bound the right to create pods there to us."""
@@ -263,7 +279,13 @@ class BarePodController:
         granted = bool(answer["status"]["allowed"])
         if len(self._create_rights) >= _MAX_GRANTS:
             self._create_rights.clear()
-        self._create_rights[namespace] = (now + (_GRANT_SECONDS if granted else _DENIAL_SECONDS), granted)
+        self._create_rights[namespace] = (
+            now + (_GRANT_SECONDS if granted else _DENIAL_SECONDS),
+            granted,
+        )
         if not granted:
-            _log.info("bare pods are not made anew: no right to create pods", extra={"namespace": namespace})
+            _log.info(
+                "bare pods are not made anew: no right to create pods",
+                extra={"namespace": namespace},
+            )
         return granted

@@ -20,13 +20,18 @@ from .owner_jobs import OwnerJob
 _log = logging.getLogger(__name__)
 
 _GONE_OR_CHANGED = (404, 409)
-_HOLD_REMOVAL: dict[str, object] = {"annotations": {keys.SUSPENDED: None}, "labels": {keys.SUSPENDED: None}}
+_HOLD_REMOVAL: dict[str, object] = {
+    "annotations": {keys.SUSPENDED: None},
+    "labels": {keys.SUSPENDED: None},
+}
 
 
 class JobResumer:
     """Looks at all Jobs with our label, again and again; holds nothing itself."""
 
-    def __init__(self, effects: Writes, announcer: EventRecorder, clock: Clock, *, interval_seconds: float) -> None:
+    def __init__(
+        self, effects: Writes, announcer: EventRecorder, clock: Clock, *, interval_seconds: float
+    ) -> None:
         self._effects = effects
         self._announcer = announcer
         self._clock = clock
@@ -52,11 +57,18 @@ class JobResumer:
             await self._apply(job, self._decide(job))
         except ApiError as error:
             if error.status not in _GONE_OR_CHANGED:
-                _log.warning("suspended job not settled", extra={"job": job.metadata.key, "error": str(error)})
+                _log.warning(
+                    "suspended job not settled",
+                    extra={"job": job.metadata.key, "error": str(error)},
+                )
 
     def _decide(self, job: OwnerJob) -> SuspendedJobAction:
         hold = suspension.parse(annotations_of(job.metadata).get(keys.SUSPENDED, ""))
-        found = (each for each in job.status.conditions or () if (each.type, each.status) == ("Suspended", "True"))
+        found = (
+            each
+            for each in job.status.conditions or ()
+            if (each.type, each.status) == ("Suspended", "True")
+        )
         since = next((timestamp.parse(each.lastTransitionTime) for each in found), None)
         return suspension.decide(
             hold,
@@ -71,7 +83,10 @@ class JobResumer:
             return
         path = object_path("jobs", job.metadata.namespace, job.metadata.name)
         await self._effects.patch_job(
-            path, job.metadata, _HOLD_REMOVAL, suspend=False if fate is SuspendedJobAction.RESUME else None
+            path,
+            job.metadata,
+            _HOLD_REMOVAL,
+            suspend=False if fate is SuspendedJobAction.RESUME else None,
         )
         if fate in _EVENTS:
             self._announcer.event(ObjectReference.for_job(job.metadata), *_EVENTS[fate])

@@ -72,7 +72,9 @@ class LedgerWriter:
         after = ledger.retract(before, owner.slot, state)
         if after != before:
             text, label = (ledger.render(after), _LABEL) if after else (None, None)
-            await self._patch(owner, {"annotations": {keys.LEDGER: text}, "labels": {keys.LEDGER: label}})
+            await self._patch(
+                owner, {"annotations": {keys.LEDGER: text}, "labels": {keys.LEDGER: label}}
+            )
 
     async def publish_checkpoint(self, pod: VictimPod, saved_at: datetime) -> None:
         """Say on the owner when a pod has saved that is not counted; of one that is, `record` says so. Raises `ApiError` as that does."""
@@ -99,7 +101,9 @@ class LedgerWriter:
         """Return the pod's controller, or the whole that this is a part of."""
 
         async def look_up(resource: str, name: str) -> VersionedMeta | None:
-            found = await self._effects.get(object_path(resource, pod.metadata.namespace, name), _Owner)
+            found = await self._effects.get(
+                object_path(resource, pod.metadata.namespace, name), _Owner
+            )
             return None if found is None else found.metadata
 
         return await lineage.find_root_owner(reference, look_up) or reference
@@ -113,7 +117,9 @@ class LedgerWriter:
                 raise
 
 
-def _last_checkpoint_annotation(owner: _LedgerOwner, saved_at: datetime | None) -> Mapping[str, str]:
+def _last_checkpoint_annotation(
+    owner: _LedgerOwner, saved_at: datetime | None
+) -> Mapping[str, str]:
     """Return what the owner says of it, where that is news: its pods need not go in the order in which they saved."""
     known = timestamp.parse(annotations_of(owner.metadata).get(keys.LAST_CHECKPOINT_AT))
     if saved_at is None or (known is not None and known >= saved_at):

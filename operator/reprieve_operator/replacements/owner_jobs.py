@@ -74,7 +74,9 @@ class OwnerJob:
     def may_be_suspended(self) -> bool:
         """True where nobody else decides on it."""
         selects_by_hand = bool(self.spec.manualSelector)
-        return suspension.may_suspend(self.metadata, self.spec.managedBy, selects_by_hand=selects_by_hand)
+        return suspension.may_suspend(
+            self.metadata, self.spec.managedBy, selects_by_hand=selects_by_hand
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,9 @@ class OwnerJobs:
         known = await self._get_snapshot(pod)
         if known is None:
             return None
-        others = frozenset(found for uid, found in known.standings.items() if uid != pod.metadata.uid)
+        others = frozenset(
+            found for uid, found in known.standings.items() if uid != pod.metadata.uid
+        )
         return termination.OwnerJobState(known.job.may_be_suspended, known.job.is_suspended, others)
 
     async def suspend(self, pod: VictimPod, backoff: timedelta) -> datetime | None:
@@ -111,8 +115,13 @@ class OwnerJobs:
         if path is None or job is None or job.is_suspended or not job.may_be_suspended:
             return None
         now = self._clock.now().replace(microsecond=0)
-        hold = SuspensionRecord(since=now, until=now + backoff, generation=job.metadata.generation + 1)
-        changes = {"annotations": {keys.SUSPENDED: suspension.render(hold)}, "labels": {keys.SUSPENDED: LABEL_VALUE}}
+        hold = SuspensionRecord(
+            since=now, until=now + backoff, generation=job.metadata.generation + 1
+        )
+        changes = {
+            "annotations": {keys.SUSPENDED: suspension.render(hold)},
+            "labels": {keys.SUSPENDED: LABEL_VALUE},
+        }
         await self._effects.patch_job(path, job.metadata, changes, suspend=True)
         return hold.until
 
@@ -144,8 +153,12 @@ class OwnerJobs:
             return None
         standings: dict[str, SuspensionReadiness] = {}
         params = {"labelSelector": f"{keys.JOB_UID}={uid}"}
-        async for pods in self._effects.list_pages(object_path("pods", namespace), VictimPod, params=params):
-            standings |= {pod.metadata.uid or "": self._standing(pod) for pod in pods if _is_active(pod)}
+        async for pods in self._effects.list_pages(
+            object_path("pods", namespace), VictimPod, params=params
+        ):
+            standings |= {
+                pod.metadata.uid or "": self._standing(pod) for pod in pods if _is_active(pod)
+            }
         return _JobSnapshot(at, job, standings)
 
     def _standing(self, pod: VictimPod) -> SuspensionReadiness:

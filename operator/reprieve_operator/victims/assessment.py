@@ -41,11 +41,15 @@ class VictimAssessor:
 
     async def assess(self, pod: VictimPod, state: Eviction) -> tuple[Eviction, Protection | None]:
         """Return the state with cost and cause, and what protects the pod; raises `ApiError`."""
-        may_be_refused = state.source.is_preemption and not pod_state.is_requested_by_label(pod.metadata)
+        may_be_refused = state.source.is_preemption and not pod_state.is_requested_by_label(
+            pod.metadata
+        )
         if may_be_refused and state.refused_on is None:
             await self._read_job(pod)
         tools, now = self._tools, self._tools.clock.now()
-        facts = Facts(settings=tools.policy.current, namespace=tools.namespaces.get(pod.metadata.namespace))
+        facts = Facts(
+            settings=tools.policy.current, namespace=tools.namespaces.get(pod.metadata.namespace)
+        )
         own = walltime.read(pod.status.startTime, pod.spec.activeDeadlineSeconds)
         bound = walltime.tightest((own, self._job_walltime), now)
         assessed = self._with_cost_and_cause(pod, state, facts, bound, now)
@@ -63,20 +67,30 @@ class VictimAssessor:
                 saved_at=timestamp.parse(annotations_of(pod.metadata).get(keys.LAST_CHECKPOINT_AT)),
                 walltime=bound,
             )
-            plan, workload_type = pod_state.plan_of(pod, facts.settings), facts.namespace.workload_type
+            plan, workload_type = (
+                pod_state.plan_of(pod, facts.settings),
+                facts.namespace.workload_type,
+            )
             found = cost.decide_cost(
                 pod_state.view_of(pod), plan, work, facts.settings, now, workload_type=workload_type
             )
             state = replace(state, cost=found.recorded)
         if state.cause is None:
             preemptor = self._tools.namespaces.get(cause.preemptor_namespace(state))
-            state = replace(state, cause=cause.decide_cause(state, is_for_sensitive=preemptor.is_sensitive))
+            state = replace(
+                state, cause=cause.decide_cause(state, is_for_sensitive=preemptor.is_sensitive)
+            )
         return state
 
     async def _read_job(self, pod: VictimPod) -> None:
         owner = controller_of(pod.metadata)
         is_job = owner is not None and owner.kind == "Job" and owner.apiVersion.startswith("batch/")
-        if self._has_read_job or owner is None or not is_job or not self._tools.policy.current.near_completion_seconds:
+        if (
+            self._has_read_job
+            or owner is None
+            or not is_job
+            or not self._tools.policy.current.near_completion_seconds
+        ):
             return
         try:
             path = object_path("jobs", pod.metadata.namespace, owner.name)

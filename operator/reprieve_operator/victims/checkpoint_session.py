@@ -46,32 +46,54 @@ class CheckpointSession:
         if isinstance(written, Violation):
             self._report_answer_error(pod, f"{written.path}: {written.detail}")
             return None
-        if written is None or written.state is AnswerState.IDLE or not written.may_belong_to(state.eviction_id):
+        if (
+            written is None
+            or written.state is AnswerState.IDLE
+            or not written.may_belong_to(state.eviction_id)
+        ):
             return None
         return written
 
-    def needs_final_poll(self, pod: VictimPod, state: Eviction, seen: machine.ObservedVictim) -> bool:
+    def needs_final_poll(
+        self, pod: VictimPod, state: Eviction, seen: machine.ObservedVictim
+    ) -> bool:
         """True where the deadline has come, but the workload was not asked since."""
         if not machine.awaits_workload(state.phase):
             return False
-        if not seen.is_marked or seen.is_being_deleted or seen.containers_ended or seen.answer or seen.hint_lost:
+        if (
+            not seen.is_marked
+            or seen.is_being_deleted
+            or seen.containers_ended
+            or seen.answer
+            or seen.hint_lost
+        ):
             return False
         now = self._tools.clock.now()
-        if state.deadline is None or now < state.deadline or not isinstance(self.endpoint(pod), Endpoint):
+        if (
+            state.deadline is None
+            or now < state.deadline
+            or not isinstance(self.endpoint(pod), Endpoint)
+        ):
             return False
         return self.poller.is_calling or self.poller.is_final_poll_due(state, now)
 
     def endpoint(self, pod: VictimPod) -> Endpoint | str | None:
         """Return where the workload is called; a reason where it cannot be; `None` where it wants an annotation."""
         hint = pod_state.plan_of(pod, self._tools.policy.current).hint
-        return endpoints.resolve(pod, hint, allow_loopback=self._tools.settings.allow_loopback_pod_ips)
+        return endpoints.resolve(
+            pod, hint, allow_loopback=self._tools.settings.allow_loopback_pod_ips
+        )
 
     def annotation_request(self, pod: VictimPod, state: Eviction) -> CheckpointRequest | None:
         """Return the request to write into the annotation; `None` where a call carries it, or nobody is asked."""
         target = self.endpoint(pod)
         # A signal carries nothing.
         is_carried = isinstance(target, Endpoint) and not isinstance(target, SignalEndpoint)
-        return None if is_carried or not machine.awaits_workload(state.phase) else self._build_request(pod, state)
+        return (
+            None
+            if is_carried or not machine.awaits_workload(state.phase)
+            else self._build_request(pod, state)
+        )
 
     def report_annotation_fallback(self, pod: VictimPod, why: str) -> None:
         """Say, once, that the request is only where whoever polls will find it."""
@@ -89,7 +111,9 @@ class CheckpointSession:
         target = self.endpoint(pod)
         if not isinstance(target, Endpoint) or not machine.awaits_workload(state.phase):
             return max(_SHORTEST_PAUSE_SECONDS, min(resync, until_deadline))
-        pause = self.poller.poll(target, state, self._build_request(pod, state), now, pod.metadata.namespace or "")
+        pause = self.poller.poll(
+            target, state, self._build_request(pod, state), now, pod.metadata.namespace or ""
+        )
         if self.poller.is_calling:
             return resync
         return max(_SHORTEST_PAUSE_SECONDS, min(resync, pause, until_deadline))
@@ -102,7 +126,9 @@ class CheckpointSession:
         # A call that is under way must not be heard after this one.
         await self.poller.close()
         tenant = pod.metadata.namespace or ""
-        await self._tools.lines.cancel(target, state.eviction_id, _CANCEL_TIMEOUT_SECONDS, namespace=tenant)
+        await self._tools.lines.cancel(
+            target, state.eviction_id, _CANCEL_TIMEOUT_SECONDS, namespace=tenant
+        )
 
     def _build_request(self, pod: VictimPod, state: Eviction) -> CheckpointRequest:
         policy = self._tools.namespaces.get(pod.metadata.namespace)
@@ -112,4 +138,6 @@ class CheckpointSession:
         if complaint and complaint != self._reported_answer_error:
             self._reported_answer_error = complaint
             note = f"the workload's answer cannot be read: {complaint}"
-            self._tools.announcer.event(ObjectReference.for_pod(pod.metadata), "CheckpointAnswerUnreadable", note)
+            self._tools.announcer.event(
+                ObjectReference.for_pod(pod.metadata), "CheckpointAnswerUnreadable", note
+            )

@@ -35,7 +35,9 @@ class DeletionWait:
         if not others or not pod_state.have_containers_ended(pod):
             return pause
         now = self._tools.clock.monotonic()
-        self._containers_ended_at = now if self._containers_ended_at is None else self._containers_ended_at
+        self._containers_ended_at = (
+            now if self._containers_ended_at is None else self._containers_ended_at
+        )
         due = (
             self._containers_ended_at + _FIRST_REPORT_SECONDS
             if self._reported_at is None
@@ -44,7 +46,8 @@ class DeletionWait:
         if now >= due:
             self._reported_at, due = now, now + _REPORT_INTERVAL_SECONDS
             self._tools.announcer.event(
-                ObjectReference.for_pod(pod.metadata), *event_messages.waiting_for_finalizers(others)
+                ObjectReference.for_pod(pod.metadata),
+                *event_messages.waiting_for_finalizers(others),
             )
         return min(pause, due - now)
 
@@ -58,8 +61,12 @@ class DeletionWait:
             return False
         if not self._is_ceiling_reported:
             self._is_ceiling_reported = True
-            note = "the pod's containers have not ended in time; Reprieve no longer holds the object"
-            self._tools.announcer.event(ObjectReference.for_pod(pod.metadata), "CleanupCeilingReached", note)
+            note = (
+                "the pod's containers have not ended in time; Reprieve no longer holds the object"
+            )
+            self._tools.announcer.event(
+                ObjectReference.for_pod(pod.metadata), "CleanupCeilingReached", note
+            )
         return True
 
     def is_stuck(self, pod: VictimPod | None) -> bool:

@@ -55,17 +55,25 @@ class EvictionRetry:
         Without an end, a webhook that chose its own word for no, or says that it is busy, would hold a victim for ever.
         """
         end = termination.ceiling_of(state, self._tools.policy.current) + GIVE_UP_AFTER
-        return state.must_evict and error.status not in _UNDECIDED_STATUSES and self._tools.clock.now() >= end
+        return (
+            state.must_evict
+            and error.status not in _UNDECIDED_STATUSES
+            and self._tools.clock.now() >= end
+        )
 
     def _schedule_retry(self, pod: VictimPod, state: Eviction, error: ApiError) -> float:
         now = self._tools.clock.monotonic()
-        backoff = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 10))
+        backoff = min(
+            _LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 10)
+        )
         self._failures += 1
         pause = max(error.retry_after_seconds or 0, backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
         until = termination.ceiling_of(state, self._tools.policy.current)
         if self._reported_at is None or now >= self._reported_at + _REPORT_INTERVAL_SECONDS:
             self._reported_at = now
-            told = event_messages.waiting_for_budget(_refusal_message(error), until, stays=state.must_evict)
+            told = event_messages.waiting_for_budget(
+                _refusal_message(error), until, stays=state.must_evict
+            )
             self._tools.announcer.event(ObjectReference.for_pod(pod.metadata), *told)
         is_busy = error.status == _TOO_MANY and _BUDGET_CAUSE not in dict(error.causes)
         end = until + GIVE_UP_AFTER if is_busy and state.must_evict else until

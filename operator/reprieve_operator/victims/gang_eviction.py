@@ -17,13 +17,17 @@ from reprieve_policy.preemption.protection import Protection
 class GangEviction:
     """What this process knows of one decision about one gang."""
 
-    def __init__(self, identity: str, decision: GangDecision, pods: Mapping[str, VictimPod]) -> None:
+    def __init__(
+        self, identity: str, decision: GangDecision, pods: Mapping[str, VictimPod]
+    ) -> None:
         self.identity = identity
         self.origin = decision.origin
         self.is_in_progress = decision.is_in_progress
         self.is_cancelled = decision.is_cancelled
         self.pod_count = len(decision.newly_included | decision.awaited)
-        self.newly_included = [pods[uid] for uid in sorted(decision.newly_included | decision.awaited) if uid in pods]
+        self.newly_included = [
+            pods[uid] for uid in sorted(decision.newly_included | decision.awaited) if uid in pods
+        ]
         self.protection: Protection | None = None
         """What protects it as a whole against preemption, once `is_assessed`."""
         self.is_assessed = False

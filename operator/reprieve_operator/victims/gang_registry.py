@@ -58,7 +58,9 @@ class GangRegistry:
         self._evictions: dict[_Key, GangEviction] = {}
         self._too_large_until: dict[_Key, float] = {}
         self._locks: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
-        self._list_limiter = CallLimiter(_MAX_CONCURRENT_LISTS, limit_per_namespace=_MAX_LISTS_PER_NAMESPACE)
+        self._list_limiter = CallLimiter(
+            _MAX_CONCURRENT_LISTS, limit_per_namespace=_MAX_LISTS_PER_NAMESPACE
+        )
 
     async def find_eviction(self, pod: VictimPod, state: Eviction) -> GangEviction | None:
         """Return with whom the pod goes, `None` where it goes alone; raises `ApiError`."""
@@ -79,7 +81,11 @@ class GangRegistry:
                 await known.wait_empty(_CANCEL_WAIT_SECONDS)
             if mode is DisruptionMode.FROM_POD_GROUP and not state.gang:
                 mode = await self._read_disruption_mode(key[0], found.name)
-            return await self._create_eviction(key, found, pod, state) if mode is not DisruptionMode.SINGLE else None
+            return (
+                await self._create_eviction(key, found, pod, state)
+                if mode is not DisruptionMode.SINGLE
+                else None
+            )
 
     async def assess_protection(self, eviction: GangEviction, state: Eviction) -> None:
         """Find out, once, what protects a gang as a whole against the preemption that `state` is; raises `ApiError`."""
@@ -90,9 +96,13 @@ class GangRegistry:
                 )
                 eviction.is_assessed = True
 
-    async def _protections(self, muster: GangEviction, state: Eviction) -> AsyncIterator[Protection | None]:
+    async def _protections(
+        self, muster: GangEviction, state: Eviction
+    ) -> AsyncIterator[Protection | None]:
         # One for each controller: the pods of a Job have its walltime, which is read once.
-        assessments: defaultdict[str, VictimAssessor] = defaultdict(lambda: VictimAssessor(self._tools))
+        assessments: defaultdict[str, VictimAssessor] = defaultdict(
+            lambda: VictimAssessor(self._tools)
+        )
         for pod in muster.newly_included:
             owner = controller_of(pod.metadata)
             _, found = await assessments[owner.uid if owner else ""].assess(pod, state)
@@ -108,13 +118,19 @@ class GangRegistry:
 
     def record_gang_event(self, eviction: GangEviction, pod: VictimPod, state: Eviction) -> None:
         """Say on a pod that it does not go alone."""
-        why = "another of its pods was asked to go" if state.source is Source.GANG else "this pod was asked to go"
+        why = (
+            "another of its pods was asked to go"
+            if state.source is Source.GANG
+            else "this pod was asked to go"
+        )
         note = f'its gang "{eviction.identity}" goes as a whole, {eviction.pod_count} pods in all: {why}'
         self._announcer.event(ObjectReference.for_pod(pod.metadata), "GangGoesAsAWhole", note)
 
     def remove(self, eviction: GangEviction) -> None:
         """Drop what nobody is part of any more."""
-        self._evictions = {key: known for key, known in self._evictions.items() if known is not eviction}
+        self._evictions = {
+            key: known for key, known in self._evictions.items() if known is not eviction
+        }
 
     async def _read_disruption_mode(self, namespace: str, name: str) -> DisruptionMode:
         """Return what the native PodGroup says; one that is not there says nothing."""
@@ -127,9 +143,13 @@ class GangRegistry:
             return DisruptionMode.SINGLE
         return DisruptionMode.SINGLE if group is None else pod_group.read(group).disruption_mode
 
-    async def _create_eviction(self, key: _Key, gang: Gang, pod: VictimPod, state: Eviction) -> GangEviction | None:
+    async def _create_eviction(
+        self, key: _Key, gang: Gang, pod: VictimPod, state: Eviction
+    ) -> GangEviction | None:
         now = self._tools.clock.monotonic()
-        self._too_large_until = {known: until for known, until in self._too_large_until.items() if until > now}
+        self._too_large_until = {
+            known: until for known, until in self._too_large_until.items() if until > now
+        }
         if key in self._too_large_until:
             return None
         pods = await self._list_members(gang, key)
@@ -148,8 +168,12 @@ class GangRegistry:
         params = {} if gang.selector is None else {"labelSelector": gang.selector}
         found: dict[str, VictimPod] = {}
         async with self._list_limiter.acquire(CallPriority.NOTIFY, key[0]):
-            async for pods in self._tools.effects.list_pages(object_path("pods", key[0]), VictimPod, params=params):
-                found.update((pod.metadata.uid or "", pod) for pod in pods if _is_member_of(key[1], pod))
+            async for pods in self._tools.effects.list_pages(
+                object_path("pods", key[0]), VictimPod, params=params
+            ):
+                found.update(
+                    (pod.metadata.uid or "", pod) for pod in pods if _is_member_of(key[1], pod)
+                )
                 if len(found) > disruption.MAX_MEMBERS:
                     return None
         return found

@@ -68,5 +68,9 @@ class LostNodeChecker:
 
 
 def _to_lost_node(node: _VictimNode) -> lost_node.NodeHealth:
-    ready = any(found.type == "Ready" and found.status == "True" for found in node.status.conditions or ())
-    return lost_node.NodeHealth(is_ready=ready, taints={taint.key for taint in node.spec.taints or ()})
+    ready = any(
+        found.type == "Ready" and found.status == "True" for found in node.status.conditions or ()
+    )
+    return lost_node.NodeHealth(
+        is_ready=ready, taints={taint.key for taint in node.spec.taints or ()}
+    )

@@ -78,7 +78,9 @@ class VictimReconciler:
     @property
     def waiting_seconds(self) -> float:
         """How long its first write has been due; 0 once that is made."""
-        return 0.0 if self._is_first_write_done else self._tools.clock.monotonic() - self._started_at
+        return (
+            0.0 if self._is_first_write_done else self._tools.clock.monotonic() - self._started_at
+        )
 
     @property
     def is_stuck(self) -> bool:
@@ -87,7 +89,10 @@ class VictimReconciler:
 
     def on_pod_update(self, pod: VictimPod) -> None:
         """Take in what a watch saw, unless it is older than what is known; an own write that it tells of is no news."""
-        known, version = -1 if self._pod is None else _resource_version(self._pod), _resource_version(pod)
+        known, version = (
+            -1 if self._pod is None else _resource_version(self._pod),
+            _resource_version(pod),
+        )
         if version >= known:
             self._pod = pod
             self._read_at = self._tools.clock.monotonic()
@@ -145,7 +150,9 @@ class VictimReconciler:
         answer = None if begins or is_leaving else self._session.current_answer(pod, state)
         asking = self._session.poller
         lost, forgotten = asking.hint_lost, asking.request_forgotten
-        seen = pod_state.observe(pod, state, answer, reprieve=reprieve, hint_was_lost=lost, is_forgotten=forgotten)
+        seen = pod_state.observe(
+            pod, state, answer, reprieve=reprieve, hint_was_lost=lost, is_forgotten=forgotten
+        )
         seen = replace(
             self._gang_member.observe(seen, has_room=self._can_persist_state),
             eviction_blocked=self._termination.is_eviction_blocked,
@@ -155,11 +162,15 @@ class VictimReconciler:
             return self._session.poll(pod, state)
         plan = pod_state.plan_of(pod, settings, has_room=self._can_persist_state)
         decision = machine.decide(state, seen, plan, settings, now)
-        if lost_node.needs_node_check(state, decision.eviction, settings) and await self._tools.nodes.is_lost(pod):
+        if lost_node.needs_node_check(
+            state, decision.eviction, settings
+        ) and await self._tools.nodes.is_lost(pod):
             decision = machine.decide(state, replace(seen, is_node_lost=True), plan, settings, now)
         if self._is_postponed(decision, answer):
             return self._session.poll(pod, state)
-        self._last_answer = answer if answer is not None and answer.may_belong_to(state.eviction_id) else None
+        self._last_answer = (
+            answer if answer is not None and answer.may_belong_to(state.eviction_id) else None
+        )
         if decision.transitions or is_leaving:
             pause = await self._apply(pod, decision, begins=begins)
             asking.clear_answer(answer)
@@ -197,7 +208,9 @@ class VictimReconciler:
         self._read_at = self._tools.clock.monotonic()
         try:
             urgency = CallPriority.RECORD if self._is_first_write_done else CallPriority.NOTIFY
-            pod = await self._tools.effects.read_pod(self.victim.namespace, self.victim.name, self.victim.uid, urgency)
+            pod = await self._tools.effects.read_pod(
+                self.victim.namespace, self.victim.name, self.victim.uid, urgency
+            )
         except ApiError:
             if self._must_reread or self._pod is None:
                 raise
@@ -215,7 +228,9 @@ class VictimReconciler:
             # One that was reprieved has been told nothing yet.
             return state, state.phase is Phase.REPRIEVED
         now = self._tools.clock.now()
-        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(self.victim.uid, state, now)
+        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(
+            self.victim.uid, state, now
+        )
         if begun is None:
             return state, False
         return termination.carry_over_budget_hold(begun, state, self._tools.policy.current), True
@@ -246,11 +261,15 @@ class VictimReconciler:
     async def _write_waiting_state(self, pod: VictimPod, state: Eviction, *, begins: bool) -> None:
         """Write a phase in which the workload has time, with the request where an annotation carries it."""
         if state.phase is Phase.REPRIEVED:
-            self.on_pod_update(await self._tools.effects.write_state(pod, state, None, begins=False))
+            self.on_pod_update(
+                await self._tools.effects.write_state(pod, state, None, begins=False)
+            )
             return
         target, request = self._session.endpoint(pod), self._session.annotation_request(pod, state)
         hold = self._tools.settings.cleanup_finalizer
-        self.on_pod_update(await self._tools.effects.write_state(pod, state, request, begins=begins, hold=hold))
+        self.on_pod_update(
+            await self._tools.effects.write_state(pod, state, request, begins=begins, hold=hold)
+        )
         if begins and isinstance(target, str):
             self._session.report_annotation_fallback(pod, target)
 
@@ -258,10 +277,16 @@ class VictimReconciler:
         """Go on as if the pod wanted no checkpoint: without this, a pod without room for a state would stay for ever."""
         self._can_persist_state = False
         note = "the pod's annotations leave no room for the state of an eviction, so it goes without notice"
-        self._tools.announcer.event(ObjectReference.for_pod(pod.metadata), "SoftEvictionWithoutNotice", note)
+        self._tools.announcer.event(
+            ObjectReference.for_pod(pod.metadata), "SoftEvictionWithoutNotice", note
+        )
 
     def _on_state_written(self, pod: VictimPod, decision: LifecycleDecision) -> None:
-        self._last_state, self.phase, self._is_first_write_done = decision.eviction, decision.eviction.phase, True
+        self._last_state, self.phase, self._is_first_write_done = (
+            decision.eviction,
+            decision.eviction.phase,
+            True,
+        )
         self._tools.tally.report_transitions(pod, decision, self._last_answer)
         self._gang_member.on_state_written(pod, decision.eviction)
 
@@ -272,8 +297,12 @@ class VictimReconciler:
         if self._last_state is not None and pod is not None:
             settings = self._tools.policy.current
             plan = pod_state.plan_of(pod, settings)
-            gone = machine.ObservedVictim(is_gone=True, is_replaced=pod_state.is_replaced(pod, self._last_state, plan))
-            decision = machine.decide(self._last_state, gone, plan, settings, self._tools.clock.now())
+            gone = machine.ObservedVictim(
+                is_gone=True, is_replaced=pod_state.is_replaced(pod, self._last_state, plan)
+            )
+            decision = machine.decide(
+                self._last_state, gone, plan, settings, self._tools.clock.now()
+            )
             self._on_state_written(pod, decision)
             self._tools.announcer.event(
                 ObjectReference.for_pod(pod.metadata), *event_messages.completed(decision.eviction)
@@ -284,12 +313,16 @@ class VictimReconciler:
         """Return how long to wait after a call that failed: not at all where only our picture was old."""
         self._must_reread = True
         self._failures += 1
-        backoff = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 10))
+        backoff = min(
+            _LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures, 10)
+        )
         if error.status in _STALE_STATUSES:
             return 0.0 if self._failures == 1 else backoff * random.uniform(0.1, 0.5)  # noqa: S311 - jitter
         level = logging.ERROR if error.status in PERMANENT_STATUSES else logging.WARNING
         _log.log(
-            level, "call failed", extra={"pod": f"{self.victim.namespace}/{self.victim.name}", "error": str(error)}
+            level,
+            "call failed",
+            extra={"pod": f"{self.victim.namespace}/{self.victim.name}", "error": str(error)},
         )
         # Whoever is in between may ask for anything.
         asked = min(error.retry_after_seconds or 0, self._tools.settings.resync_interval_seconds)

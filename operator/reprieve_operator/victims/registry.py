@@ -96,5 +96,7 @@ class ReconcilerRegistry:
         if error is not None and not isinstance(error, NotLeading):
             # The sweep finds the victim again; a keeper that fails at once on each event would loop.
             _log.error(
-                "keeper failed", exc_info=error, extra={"pod": f"{keeper.victim.namespace}/{keeper.victim.name}"}
+                "keeper failed",
+                exc_info=error,
+                extra={"pod": f"{keeper.victim.namespace}/{keeper.victim.name}"},
             )

@@ -14,7 +14,9 @@ from reprieve_policy.lifecycle.machine import LifecycleDecision
 class Reporter:
     """Events and metrics of the victims' lives."""
 
-    def __init__(self, announcer: EventRecorder, metrics: OperatorMetrics, namespaces: NamespacePolicies) -> None:
+    def __init__(
+        self, announcer: EventRecorder, metrics: OperatorMetrics, namespaces: NamespacePolicies
+    ) -> None:
         self._announcer = announcer
         self._namespaces = namespaces
         self._metrics = metrics
@@ -35,7 +37,9 @@ class Reporter:
             is_passing = machine.awaits_workload(move.to) and move.to is not state.phase
             if told is not None and not is_passing:
                 # A scheduler that marks a protected pod again and again is answered each time, and told once.
-                self._announcer.event(ObjectReference.for_pod(pod.metadata), *told, once=move.to is Phase.SPARED)
+                self._announcer.event(
+                    ObjectReference.for_pod(pod.metadata), *told, once=move.to is Phase.SPARED
+                )
             if move.to in counters and not (is_passing or move.resends_hint):
                 counters[move.to].inc()
             if move.to is Phase.REQUEUED:
@@ -54,7 +58,10 @@ class Reporter:
         self._report_end(pod, state, event_messages.deleting(state))
 
     def _report_end(self, pod: VictimPod, state: Eviction, event: tuple[str, str]) -> None:
-        namespace, outcome = pod.metadata.namespace or "", "unknown" if state.outcome is None else state.outcome.value
+        namespace, outcome = (
+            pod.metadata.namespace or "",
+            "unknown" if state.outcome is None else state.outcome.value,
+        )
         self._announcer.event(ObjectReference.for_pod(pod.metadata), *event)
         self._metrics.preemptions.labels(namespace, state.cause or PreemptionCause.REQUEST).inc()
         self._metrics.outcomes.labels(outcome).inc()

@@ -12,7 +12,12 @@ from datetime import timedelta
 from reprieve_operator.cluster import event_messages, pod_state
 from reprieve_operator.cluster.event_recorder import ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.retries import GIVE_UP_AFTER, OptionalWriteDeadline, is_object_too_large, is_permanent
+from reprieve_operator.cluster.retries import (
+    GIVE_UP_AFTER,
+    OptionalWriteDeadline,
+    is_object_too_large,
+    is_permanent,
+)
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.lifecycle import termination
@@ -29,7 +34,11 @@ _log = logging.getLogger(__name__)
 
 _RETRIABLE_STATUSES = (0, 409)
 """Nobody answered, or the picture was old."""
-_SETS_DISRUPTION_TARGET = (EvictionMethod.DELETE, EvictionMethod.SET_DISRUPTION_CONDITION, EvictionMethod.SUSPEND)
+_SETS_DISRUPTION_TARGET = (
+    EvictionMethod.DELETE,
+    EvictionMethod.SET_DISRUPTION_CONDITION,
+    EvictionMethod.SUSPEND,
+)
 """Where the condition that says "disrupted" is ours to write, in time: the control plane takes it back after two minutes."""
 _JOB_POLL_SECONDS = 2.0
 """Between two looks at the other pods of a Job."""
@@ -58,7 +67,9 @@ class Termination:
         self._is_replacement_stored = False
         self._is_delete_requested = False
         self._waits_for_job = False
-        self._actions: dict[EvictionMethod, Callable[[VictimPod, Eviction], Awaitable[float | None]]] = {
+        self._actions: dict[
+            EvictionMethod, Callable[[VictimPod, Eviction], Awaitable[float | None]]
+        ] = {
             EvictionMethod.DELETE: self._delete,
             EvictionMethod.EVICT: self._evict,
             EvictionMethod.SUSPEND: self._suspend_job,
@@ -113,15 +124,17 @@ class Termination:
         await self._publish_checkpoint(pod, state)
         stayed = await self._write_terminal_state(self._tools.effects.write_cancelled, pod, state)
         # It may be asked for again, and save anew.
-        self._is_in_ledger = self._is_ledger_retracted = self._is_checkpoint_published = self._is_replacement_stored = (
-            False
-        )
+        self._is_in_ledger = self._is_ledger_retracted = self._is_checkpoint_published = (
+            self._is_replacement_stored
+        ) = False
         self._eviction_retry = EvictionRetry(self._tools)
         return stayed
 
     def on_pod_gone(self, uid: str, last: VictimPod | None) -> None:
         """Take note that the victim is gone, as it was seen last."""
-        self._tools.requeuer.on_victim_gone(uid, has_finished=last is not None and pod_state.has_completed(last))
+        self._tools.requeuer.on_victim_gone(
+            uid, has_finished=last is not None and pod_state.has_completed(last)
+        )
 
     async def _write_terminal_state(
         self, write: Callable[..., Awaitable[VictimPod]], pod: VictimPod, state: Eviction
@@ -140,7 +153,9 @@ class Termination:
 
     async def _decide_action(self, pod: VictimPod, state: Eviction) -> EvictionMethod:
         settings = self._tools.policy.current
-        job = await self._tools.jobs.get(pod) if termination.depends_on_job(state, settings) else None
+        job = (
+            await self._tools.jobs.get(pod) if termination.depends_on_job(state, settings) else None
+        )
         return termination.decide_method(state, job, settings, self._tools.clock.now())
 
     async def _suspend_job(self, pod: VictimPod, state: Eviction) -> float:
@@ -149,7 +164,9 @@ class Termination:
         if until is not None:
             owner = controller_of(pod.metadata)
             assert owner is not None
-            about = ObjectReference("Job", pod.metadata.namespace or "", owner.name, owner.uid, "batch/v1")
+            about = ObjectReference(
+                "Job", pod.metadata.namespace or "", owner.name, owner.uid, "batch/v1"
+            )
             self._tools.announcer.event(about, *event_messages.job_suspended(until))
         return await self._wait_for_job(pod, state)
 
@@ -181,7 +198,9 @@ class Termination:
         self._on_state_written(pod, decision)
         return pod
 
-    async def _write_state_and_condition(self, pod: VictimPod, state: Eviction, way: EvictionMethod) -> VictimPod:
+    async def _write_state_and_condition(
+        self, pod: VictimPod, state: Eviction, way: EvictionMethod
+    ) -> VictimPod:
         effects, announces = self._tools.effects, way in _SETS_DISRUPTION_TARGET
         if self.unpersisted_state is None:
             try:
@@ -217,7 +236,9 @@ class Termination:
             # Somebody else has deleted it.
             await self._publish_checkpoint(pod, decision.eviction)
             try:
-                pod = await self._tools.effects.write_state(pod, decision.eviction, None, begins=False)
+                pod = await self._tools.effects.write_state(
+                    pod, decision.eviction, None, begins=False
+                )
             except ApiError as error:
                 if not is_object_too_large(error):
                     raise
@@ -227,14 +248,20 @@ class Termination:
         if pod_state.has_completed(pod) and not pod.metadata.ownerReferences:
             # While it is there. Without this, an operator killed as it disappears would have it made anew.
             await self._write_optional(
-                "bare pod not forgotten", pod, self._tools.requeuer.forget_replacement(pod.metadata.uid or "")
+                "bare pod not forgotten",
+                pod,
+                self._tools.requeuer.forget_replacement(pod.metadata.uid or ""),
             )
         pause = self._deletion_wait.report_finalizers(pod)
         if self._deletion_wait.may_remove_finalizer(pod):
-            self._on_pod_update(replace(pod, metadata=await self._tools.effects.remove_finalizer(pod.metadata)))
+            self._on_pod_update(
+                replace(pod, metadata=await self._tools.effects.remove_finalizer(pod.metadata))
+            )
         return pause
 
-    async def _record_in_ledger(self, pod: VictimPod, state: Eviction, *, is_inherited: bool = True) -> None:
+    async def _record_in_ledger(
+        self, pod: VictimPod, state: Eviction, *, is_inherited: bool = True
+    ) -> None:
         """Leave on the pod's owner what its replacement inherits; where none does, only when it has saved."""
         if not (is_inherited and self._may_be_recreated(pod)):
             await self._publish_checkpoint(pod, state)
@@ -245,7 +272,8 @@ class Termination:
         error = await self._write_optional("ledger not written", pod, record)
         if error is not None:
             self._tools.announcer.event(
-                ObjectReference.for_pod(pod.metadata), *event_messages.ledger_not_written(error.message)
+                ObjectReference.for_pod(pod.metadata),
+                *event_messages.ledger_not_written(error.message),
             )
         self._is_in_ledger = self._is_checkpoint_published = _is_resolved(error)
         self._is_ledger_retracted &= not self._is_in_ledger
@@ -257,28 +285,38 @@ class Termination:
         try:
             await self._tools.ledger.publish_checkpoint(pod, state.checkpoint.saved_at)
         except ApiError as error:
-            if error.status in _RETRIABLE_STATUSES and not self._optional_write_deadline.has_passed(error):
+            if error.status in _RETRIABLE_STATUSES and not self._optional_write_deadline.has_passed(
+                error
+            ):
                 raise
             # The pod says it, too. Without this, a broken webhook for owners would keep a victim from being stood down.
-            _log.warning("checkpoint not published", extra={"pod": pod.metadata.key, "error": str(error)})
+            _log.warning(
+                "checkpoint not published", extra={"pod": pod.metadata.key, "error": str(error)}
+            )
         self._is_checkpoint_published = True
 
     async def _retract_from_ledger(self, pod: VictimPod, state: Eviction) -> None:
-        await self._write_optional("ledger not taken back", pod, self._tools.ledger.retract(pod, state))
+        await self._write_optional(
+            "ledger not taken back", pod, self._tools.ledger.retract(pod, state)
+        )
         self._is_in_ledger, self._is_ledger_retracted = False, True
 
     async def _store_replacement(self, pod: VictimPod, state: Eviction) -> None:
         """Keep what will take the place of a pod without an owner."""
         if self._is_replacement_stored or not self._may_be_recreated(pod):
             return
-        error = await self._write_optional("bare pod not kept", pod, self._tools.requeuer.store_replacement(pod, state))
+        error = await self._write_optional(
+            "bare pod not kept", pod, self._tools.requeuer.store_replacement(pod, state)
+        )
         if error is not None:
             self._tools.announcer.event(
                 ObjectReference.for_pod(pod.metadata), *event_messages.not_requeued(error.message)
             )
         self._is_replacement_stored = _is_resolved(error)
 
-    async def _write_optional(self, what: str, pod: VictimPod, call: Awaitable[None]) -> ApiError | None:
+    async def _write_optional(
+        self, what: str, pod: VictimPod, call: Awaitable[None]
+    ) -> ApiError | None:
         """Do what is about others than the victim; return with what it was refused once the victim is to wait for it no longer."""
         try:
             await call
@@ -291,7 +329,10 @@ class Termination:
         return None
 
     def _may_be_recreated(self, pod: VictimPod) -> bool:
-        return pod_state.plan_of(pod, self._tools.policy.current).requeue is not checkpoint_plan.Requeue.NEVER
+        return (
+            pod_state.plan_of(pod, self._tools.policy.current).requeue
+            is not checkpoint_plan.Requeue.NEVER
+        )
 
 
 def _is_resolved(error: ApiError | None) -> bool:

@@ -15,7 +15,9 @@ _PAGE = 50
 class VictimWatch:
     """Tells of each victim as it is now, and by its uid of each that has left: it is gone, or our label is."""
 
-    def __init__(self, api: Api, on_update: Callable[[VictimPod], None], on_delete: Callable[[str], None]) -> None:
+    def __init__(
+        self, api: Api, on_update: Callable[[VictimPod], None], on_delete: Callable[[str], None]
+    ) -> None:
         self._on_update = on_update
         self._on_delete = on_delete
         self._uids: dict[Key, str] = {}

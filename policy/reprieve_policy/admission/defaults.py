@@ -31,11 +31,17 @@ def decide_defaults(
         return tuple(_default_toleration(resource))
     if resource.kind != "Pod":
         return ()
-    created = tuple(_default_pod(resource, facts)) if old is None and facts.namespace.enforcement != OFF else ()
+    created = (
+        tuple(_default_pod(resource, facts))
+        if old is None and facts.namespace.enforcement != OFF
+        else ()
+    )
     return created + tuple(_label_mark(resource, old))
 
 
-def _default_pod(pod: Resource, facts: Facts) -> Iterator[MetadataChange | GateAddition | ListAddition]:
+def _default_pod(
+    pod: Resource, facts: Facts
+) -> Iterator[MetadataChange | GateAddition | ListAddition]:
     view = next(pod_views(pod))
     if keys.PREEMPTION_CLASS not in view.labels:
         yield MetadataChange("labels", keys.PREEMPTION_CLASS, str(known.default_class(view, facts)))
@@ -58,7 +64,9 @@ def _default_toleration(priority_class: Resource) -> Iterator[MetadataChange]:
     annotations = annotations_of(priority_class.metadata)
     minimum_key, seconds_key = toleration.annotation_keys(keys.TOLERATION_PREFIX)
     parsed = toleration.parse(annotations, priority_class.value or 0)
-    if (minimum_key in annotations) == (seconds_key in annotations) or not isinstance(parsed, PreemptionToleration):
+    if (minimum_key in annotations) == (seconds_key in annotations) or not isinstance(
+        parsed, PreemptionToleration
+    ):
         return
     defaults = {minimum_key: parsed.minimum_preemptable_priority, seconds_key: parsed.seconds}
     for key, value in defaults.items():

@@ -45,8 +45,15 @@ PRIORITY_CLASS_FIELDS = (
     *(
         MetadataField("preemption-toleration", "annotations", key, value)
         for key, value in zip(
-            toleration.annotation_keys(keys.TOLERATION_PREFIX), (toleration.MINIMUM, toleration.SECONDS), strict=True
+            toleration.annotation_keys(keys.TOLERATION_PREFIX),
+            (toleration.MINIMUM, toleration.SECONDS),
+            strict=True,
         )
     ),
-    MetadataField("priority-class-default", "annotations", keys.DEFAULT_PREEMPTION_CLASS, preemption_class.CLASS),
+    MetadataField(
+        "priority-class-default",
+        "annotations",
+        keys.DEFAULT_PREEMPTION_CLASS,
+        preemption_class.CLASS,
+    ),
 )

@@ -17,16 +17,25 @@ RULE = "form"
 Document = Mapping[str, object]
 
 _MAPS = ("labels", "annotations")
-_MISSPELLED_FIELDS = {"label": "labels", "annotation": "annotations", "Labels": "labels", "Annotations": "annotations"}
+_MISSPELLED_FIELDS = {
+    "label": "labels",
+    "annotation": "annotations",
+    "Labels": "labels",
+    "Annotations": "annotations",
+}
 
 
 def check_form(document: Document, paths: Sequence[str]) -> tuple[Violation, ...]:
     """Return the slips in the metadata of an object and of the pod templates at `paths` in it."""
     found = metadata_in(document, paths)
-    return tuple(violation for prefix, metadata in found for violation in _check_metadata(metadata, prefix))
+    return tuple(
+        violation for prefix, metadata in found for violation in _check_metadata(metadata, prefix)
+    )
 
 
-def metadata_in(document: Document, paths: Sequence[str]) -> Iterator[tuple[str, Mapping[str, object]]]:
+def metadata_in(
+    document: Document, paths: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the metadata of an object and of the pod templates at `paths` in it, each with its prefix."""
     for prefix, holder in (("", document), *find_templates(document, paths)):
         metadata = holder.get("metadata")
@@ -48,10 +57,16 @@ def _check_map(value: object, path: str) -> Iterator[Violation]:
     if value is None:
         return
     if not isinstance(value, Mapping):
-        yield Violation(path, ViolationKind.INVALID, show(value), "must be a mapping of keys to strings", RULE)
+        yield Violation(
+            path, ViolationKind.INVALID, show(value), "must be a mapping of keys to strings", RULE
+        )
         return
     for key, text in value.items():
         if text is not None and not isinstance(text, str):
             shown = show(text)
-            detail = "must be a string" if isinstance(text, dict | list) else f"must be a string: {quote(shown)}"
+            detail = (
+                "must be a string"
+                if isinstance(text, dict | list)
+                else f"must be a string: {quote(shown)}"
+            )
             yield Violation(f"{path}[{key}]", ViolationKind.INVALID, shown, detail, RULE)

@@ -22,15 +22,23 @@ CLAIM_SENSITIVE = Permission("claim-sensitive", "preemptionclasses")
 _NONE: frozenset[Permission] = frozenset()
 
 
-def required_permissions(resource: Resource, old: Resource | None, facts: Facts) -> frozenset[Permission]:
+def required_permissions(
+    resource: Resource, old: Resource | None, facts: Facts
+) -> frozenset[Permission]:
     """Return the rights that this object needs now; of an update, only for what it newly claims."""
     if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
         return _NONE
-    found = [right for right, claimed in _CLAIMS_BY_PERMISSION.items() if any(claimed(resource, old, facts))]
+    found = [
+        right
+        for right, claimed in _CLAIMS_BY_PERMISSION.items()
+        if any(claimed(resource, old, facts))
+    ]
     return frozenset(found) if found else _NONE
 
 
-def non_preemptible_claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[PodView]:
+def non_preemptible_claims(
+    resource: Resource, old: Resource | None, facts: Facts
+) -> Iterator[PodView]:
     """Yield the pod or the templates that newly claim to be non-preemptible without a quota.
 
     A quota without a `min` promises nothing to non-preemptible pods, and so bounds nothing.
@@ -55,16 +63,31 @@ def sensitive_claims(resource: Resource, old: Resource | None, facts: Facts) -> 
     its controller has the right to make the pods.
     """
     policy = facts.namespace
-    if isinstance(resource, TemplatedResource) and not policy.is_sensitive and policy.default_class != HIGHEST:
-        yield from _new_claims(lambda view, _: view.labels.get(PREEMPTION_CLASS) == str(HIGHEST), resource, old)
+    if (
+        isinstance(resource, TemplatedResource)
+        and not policy.is_sensitive
+        and policy.default_class != HIGHEST
+    ):
+        yield from _new_claims(
+            lambda view, _: view.labels.get(PREEMPTION_CLASS) == str(HIGHEST), resource, old
+        )
 
 
 def _new_claims(
     is_claimed: Callable[[PodView, Resource], bool], resource: Resource, old: Resource | None
 ) -> Iterator[PodView]:
     """Yield the pod or the templates that claim what they did not before."""
-    before = {view.prefix for view in pod_views(old) if is_claimed(view, old)} if old else set[str]()
-    yield from (view for view in pod_views(resource) if is_claimed(view, resource) and view.prefix not in before)
+    before = (
+        {view.prefix for view in pod_views(old) if is_claimed(view, old)} if old else set[str]()
+    )
+    yield from (
+        view
+        for view in pod_views(resource)
+        if is_claimed(view, resource) and view.prefix not in before
+    )
 
 
-_CLAIMS_BY_PERMISSION = {CLAIM_NON_PREEMPTIBLE: non_preemptible_claims, CLAIM_SENSITIVE: sensitive_claims}
+_CLAIMS_BY_PERMISSION = {
+    CLAIM_NON_PREEMPTIBLE: non_preemptible_claims,
+    CLAIM_SENSITIVE: sensitive_claims,
+}

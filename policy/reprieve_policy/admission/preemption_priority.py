@@ -36,15 +36,25 @@ def priority_claims(resource: Resource) -> Iterator[PriorityClaim]:
     for view in pod_views(resource):
         unmet = "; pods are refused" if view.is_template else ""
         path, spec_path = annotation_path(view.prefix, key), f"{view.prefix}spec"
-        yield PriorityClaim(view.annotations.get(key), path, view.spec, spec_path, not view.is_template, unmet)
+        yield PriorityClaim(
+            view.annotations.get(key), path, view.spec, spec_path, not view.is_template, unmet
+        )
     if resource.kind == "PodGroup":
         yield PriorityClaim(
-            preemption_priority_class_of(resource), annotation_path("", key), spec, "spec", must_exist_now=True
+            preemption_priority_class_of(resource),
+            annotation_path("", key),
+            spec,
+            "spec",
+            must_exist_now=True,
         )
     if resource.kind == "Workload":
         for where, template in _group_templates(spec, "spec"):
             yield PriorityClaim(
-                preemption_priority_class_of(resource), annotation_path("", key), template, where, must_exist_now=False
+                preemption_priority_class_of(resource),
+                annotation_path("", key),
+                template,
+                where,
+                must_exist_now=False,
             )
 
 
@@ -64,7 +74,9 @@ def priority_class_names(resource: Resource) -> Iterator[str]:
 _NO_SPEC = Spec()
 
 
-def _group_templates(holder: Spec | PodGroupTemplate, prefix: str) -> Iterator[tuple[str, PodGroupTemplate]]:
+def _group_templates(
+    holder: Spec | PodGroupTemplate, prefix: str
+) -> Iterator[tuple[str, PodGroupTemplate]]:
     """Yield every group template; the API server has bounded their number and depth before."""
     lists: dict[str, Sequence[PodGroupTemplate] | None] = {
         "podGroupTemplates": holder.podGroupTemplates,

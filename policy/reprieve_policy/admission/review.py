@@ -20,7 +20,9 @@ _RULES_OF: Mapping[str, tuple[Rule, ...]] = {
 }
 
 
-def decide_admission(resource: Resource, old: Resource | None, facts: Facts, *, user: str = "") -> Verdict:
+def decide_admission(
+    resource: Resource, old: Resource | None, facts: Facts, *, user: str = ""
+) -> Verdict:
     """Return all that the rules say. `old` is the object before an update, `None` at creation; `user` is who asks.
 
     Never refuses an update that does not make an existing object worse, and never one of an object that is already
@@ -46,7 +48,9 @@ def _bounded(verdict: Verdict) -> Verdict:
         return verdict
     more = f"there is more to say than can be shown: {left} are left out"
     return replace(
-        verdict, violations=verdict.violations[:MAX_MESSAGES], warnings=(more, *verdict.warnings[:MAX_MESSAGES])
+        verdict,
+        violations=verdict.violations[:MAX_MESSAGES],
+        warnings=(more, *verdict.warnings[:MAX_MESSAGES]),
     )
 
 

@@ -42,7 +42,11 @@ def decide_sidecar(pod: Resource, facts: Facts) -> tuple[ListAddition, ...]:
     if agent.has_agent(view.spec.initContainers) or not agent.wants_agent(view):
         return ()
     place = agent.find_placement(view)
-    return tuple(_entries(view.spec, place, facts.settings.agent_image)) if isinstance(place, AgentPlacement) else ()
+    return (
+        tuple(_entries(view.spec, place, facts.settings.agent_image))
+        if isinstance(place, AgentPlacement)
+        else ()
+    )
 
 
 def _entries(spec: Spec, place: AgentPlacement, image: str) -> Iterator[ListAddition]:
@@ -50,12 +54,18 @@ def _entries(spec: Spec, place: AgentPlacement, image: str) -> Iterator[ListAddi
     if place.volume is None:
         memory = {"name": NAME, "emptyDir": {"medium": "Memory", "sizeLimit": _SIZE}}
         yield ListAddition(_VOLUMES, memory, has_volumes)
-    yield ListAddition(_VOLUMES, {"name": _NO_TOKEN, "emptyDir": {"medium": "Memory", "sizeLimit": _SIZE}}, has_volumes)
+    yield ListAddition(
+        _VOLUMES,
+        {"name": _NO_TOKEN, "emptyDir": {"medium": "Memory", "sizeLimit": _SIZE}},
+        has_volumes,
+    )
     containers = spec.containers or ()
     for index in place.containers_to_mount:
         mounts = f"/spec/containers/{index}/volumeMounts"
         yield ListAddition(mounts, _mount(place), containers[index].volumeMounts is not None)
-    yield ListAddition(_INIT_CONTAINERS, _container(spec, place, image), spec.initContainers is not None)
+    yield ListAddition(
+        _INIT_CONTAINERS, _container(spec, place, image), spec.initContainers is not None
+    )
 
 
 def _container(spec: Spec, place: AgentPlacement, image: str) -> Mapping[str, object]:
@@ -69,7 +79,10 @@ def _container(spec: Spec, place: AgentPlacement, image: str) -> Mapping[str, ob
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
         "ports": [{"name": NAME, "containerPort": PORT}],
         "securityContext": {**_SECURITY_CONTEXT, **as_user},
-        "volumeMounts": [_mount(place), {"name": _NO_TOKEN, "mountPath": _TOKEN_FOLDER, "readOnly": True}],
+        "volumeMounts": [
+            _mount(place),
+            {"name": _NO_TOKEN, "mountPath": _TOKEN_FOLDER, "readOnly": True},
+        ],
     }
     if spec.resources is None:
         container["resources"] = {"requests": _RESOURCES, "limits": _RESOURCES}

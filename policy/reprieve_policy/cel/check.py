@@ -8,7 +8,14 @@ from functools import singledispatch
 from typing import Any, NamedTuple
 
 from reprieve_policy.admission.fields import MetadataField
-from reprieve_policy.config.annotation_values import INT64, Duration, Matches, OneOf, Value, WholeNumber
+from reprieve_policy.config.annotation_values import (
+    INT64,
+    Duration,
+    Matches,
+    OneOf,
+    Value,
+    WholeNumber,
+)
 from reprieve_policy.kube import duration
 from reprieve_policy.verdict import ViolationKind, unsupported
 
@@ -56,7 +63,11 @@ def text_requirements(value: Value[Any], text: str) -> tuple[TextRequirement, ..
 @text_requirements.register
 def _(value: OneOf, text: str) -> tuple[TextRequirement, ...]:
     detail = unsupported("", "", value.choices).detail
-    return (TextRequirement(f"{text} in {term.texts(value.choices)}", ViolationKind.UNSUPPORTED, detail),)
+    return (
+        TextRequirement(
+            f"{text} in {term.texts(value.choices)}", ViolationKind.UNSUPPORTED, detail
+        ),
+    )
 
 
 @text_requirements.register
@@ -69,20 +80,36 @@ def _(value: Matches, text: str) -> tuple[TextRequirement, ...]:
 def _(value: WholeNumber, text: str) -> tuple[TextRequirement, ...]:
     is_high_enough = "" if value.lowest == INT64.start else f" && int({text}) >= {value.lowest}"
     return (
-        TextRequirement(f"({is_int64(text)}){is_high_enough}", ViolationKind.INVALID, value.expected),
-        TextRequirement(f"int({text}) <= {value.highest}", ViolationKind.INVALID, value.too_high or value.expected),
+        TextRequirement(
+            f"({is_int64(text)}){is_high_enough}", ViolationKind.INVALID, value.expected
+        ),
+        TextRequirement(
+            f"int({text}) <= {value.highest}",
+            ViolationKind.INVALID,
+            value.too_high or value.expected,
+        ),
     )
 
 
 @text_requirements.register
 def _(value: Duration, text: str) -> tuple[TextRequirement, ...]:
     found = [
-        TextRequirement(f"{text} != '' && {matches(text, duration.PATTERN)}", ViolationKind.INVALID, duration.EXPECTED),
-        TextRequirement(f"duration({text}) > duration('0s')", ViolationKind.INVALID, duration.TOO_SHORT),
+        TextRequirement(
+            f"{text} != '' && {matches(text, duration.PATTERN)}",
+            ViolationKind.INVALID,
+            duration.EXPECTED,
+        ),
+        TextRequirement(
+            f"duration({text}) > duration('0s')", ViolationKind.INVALID, duration.TOO_SHORT
+        ),
     ]
     if value.longest is not None:
         found.append(
-            TextRequirement(f"duration({text}) <= duration('{value.longest}s')", ViolationKind.INVALID, value.too_long)
+            TextRequirement(
+                f"duration({text}) <= duration('{value.longest}s')",
+                ViolationKind.INVALID,
+                value.too_long,
+            )
         )
     return tuple(found)
 

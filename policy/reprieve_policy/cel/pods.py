@@ -55,20 +55,32 @@ class KindGroup(NamedTuple):
 
 def kind_groups() -> Iterator[KindGroup]:
     """Yield the kinds of the table, one group for each place of a template."""
-    names = {"": "pods", "spec.template.": "templates", "spec.jobTemplate.spec.template.": "cronjobs"}
+    names = {
+        "": "pods",
+        "spec.template.": "templates",
+        "spec.jobTemplate.spec.template.": "cronjobs",
+    }
     for prefix, name in names.items():
-        yield KindGroup(name, tuple(row for row in KINDS.values() if row.template == prefix), prefix)
+        yield KindGroup(
+            name, tuple(row for row in KINDS.values() if row.template == prefix), prefix
+        )
 
 
 def render(group: KindGroup, settings: PolicySettings) -> list[Document]:
     """Return the policy that refuses and the one that warns."""
-    constraints = document.constraints(group.kinds, subresources=() if group.is_template else ("status", "resize"))
+    constraints = document.constraints(
+        group.kinds, subresources=() if group.is_template else ("status", "resize")
+    )
     conditions = tuple(_conditions(group, settings))
     variables = tuple(_variables(group, settings))
     name = f"reprieve-rules-{group.name}"
-    denies = document.validating(name, "Deny", constraints, conditions, variables, [_refused_where(ENFORCE)])
+    denies = document.validating(
+        name, "Deny", constraints, conditions, variables, [_refused_where(ENFORCE)]
+    )
     warnings = [_refused_where(WARN), *_advice(group)]
-    return denies + document.validating(f"{name}-warn", "Warn", constraints, conditions, variables, warnings)
+    return denies + document.validating(
+        f"{name}-warn", "Warn", constraints, conditions, variables, warnings
+    )
 
 
 def _conditions(group: KindGroup, settings: PolicySettings) -> Iterator[MatchCondition]:
@@ -79,7 +91,10 @@ def _conditions(group: KindGroup, settings: PolicySettings) -> Iterator[MatchCon
             "request.resource.resource != 'replicasets'\n"
             f"|| !(request.userInfo.username in {term.texts(controllers.OF_DEPLOYMENTS)})",
         )
-    new, old = ({part: group.find(owner, f"metadata.{part}") for part in _PARTS} for owner in ("object", "oldObject"))
+    new, old = (
+        {part: group.find(owner, f"metadata.{part}") for part in _PARTS}
+        for owner in ("object", "oldObject")
+    )
     told = [(field.part, field.key) for field in fields.pod_fields(settings)]
     yield document.preemption_changed([*told, *(_MARKS if group.is_template else ())], new, old)
 
@@ -112,7 +127,9 @@ def _violations(group: KindGroup, settings: PolicySettings) -> Iterator[str]:
     can_preempt, *plan = others
     yield check.violations(can_preempt, group.prefix)
     if not group.is_template:
-        yield _made_unpreemptible(preemptible.path(), is_default=settings.default_preemptible is not False)
+        yield _made_unpreemptible(
+            preemptible.path(), is_default=settings.default_preemptible is not False
+        )
     for field in plan:
         yield check.violations(field, group.prefix)
     if group.is_template:
@@ -120,7 +137,10 @@ def _violations(group: KindGroup, settings: PolicySettings) -> Iterator[str]:
 
 
 def _unclaimable(path: str) -> str:
-    before, after = f"{path}: {ViolationKind.UNSUPPORTED.text}: ", ": classes allowed in this namespace: "
+    before, after = (
+        f"{path}: {ViolationKind.UNSUPPORTED.text}: ",
+        ": classes allowed in this namespace: ",
+    )
     allowed = f"{term.text(after)} + {namespace.allowed_shown()}"
     return f"{_may_be_claimed('t')} ? [] : [[{term.text(before)}, t, {allowed}]]"
 
@@ -161,14 +181,21 @@ def _made_unpreemptible(path: str, *, is_default: bool) -> str:
     entries = (term.entry(part, keys.PREEMPTIBLE) for part in ("oldLabels", "labels"))
     is_preemptible = "{}.orValue('') != 'false'" if is_default else "{}.orValue('') == 'true'"
     was, is_now = (is_preemptible.format(entry) for entry in entries)
-    told = term.refusal(path, ViolationKind.FORBIDDEN, None, "a preemptible pod stays preemptible after creation")
+    told = term.refusal(
+        path, ViolationKind.FORBIDDEN, None, "a preemptible pod stays preemptible after creation"
+    )
     return f"(oldObject != null && {was} && !({is_now}) ? {told} : [])"
 
 
 def _marked(part: str, key: str, prefix: str) -> str:
     new, old = term.entry(part, key), term.entry(term.old(part), key)
     path = (label_path if part == "labels" else annotation_path)(prefix, key)
-    told = term.refusal(path, ViolationKind.FORBIDDEN, None, "a mark in a template would evict every pod that it makes")
+    told = term.refusal(
+        path,
+        ViolationKind.FORBIDDEN,
+        None,
+        "a mark in a template would evict every pod that it makes",
+    )
     return f"({new}.hasValue() && !{old}.hasValue() ? {told} : [])"
 
 
@@ -202,7 +229,9 @@ def _advice(group: KindGroup) -> Iterator[Validation]:
     number = "variables.preemptionClass"
     # What a label says is at most lowered: most say too little for this, and cost no look at the Namespace.
     says_little = f"{_CLASS}.orValue('') in {term.texts(map(str, range(lowest)))}"
-    is_protected = f"!({says_little}) && {_is_known(_CLASS)} && {number} >= {lowest} && {number} < {highest}"
+    is_protected = (
+        f"!({says_little}) && {_is_known(_CLASS)} && {number} >= {lowest} && {number} < {highest}"
+    )
     path = label_path(group.prefix, keys.PREEMPTION_CLASS)
     text = f"{term.text(f'{path}: class ')} + string({number}) + ' without a checkpoint is non-preemptible'"
     message = f"{says_little} ? '' : {text}"

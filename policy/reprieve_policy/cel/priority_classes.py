@@ -49,8 +49,12 @@ def render() -> list[Document]:
         f"variables.found.size() == 0 ? '' : {term.joined('variables.violations')}",
         "what it says about preemption is not accepted",
     )
-    denies = document.validating(name, "Deny", CONSTRAINTS, conditions, (*VARIABLES, *found), [refused])
-    return denies + document.validating(f"{name}-warn", "Warn", CONSTRAINTS, conditions, VARIABLES, [*_advice()])
+    denies = document.validating(
+        name, "Deny", CONSTRAINTS, conditions, (*VARIABLES, *found), [refused]
+    )
+    return denies + document.validating(
+        f"{name}-warn", "Warn", CONSTRAINTS, conditions, VARIABLES, [*_advice()]
+    )
 
 
 def _violations() -> Iterator[str]:
@@ -58,20 +62,30 @@ def _violations() -> Iterator[str]:
     minimum, seconds, default_class = fields.PRIORITY_CLASS_FIELDS
     yield check.violations(minimum, "", f"int(t) >= object.value ? [] : {_too_low(minimum)}")
     yield check.violations(seconds, "")
-    yield from starmap(_older, [(new, MetadataField("", "annotations", old, value)) for new, old, value in _PAIRS])
+    yield from starmap(
+        _older, [(new, MetadataField("", "annotations", old, value)) for new, old, value in _PAIRS]
+    )
     yield check.violations(default_class, "")
 
 
 def _too_low(minimum: MetadataField) -> str:
     before = f"{minimum.path()}: {ViolationKind.INVALID.text}: "
-    start, end = ": must not be below the class's own value ", ": only a higher priority preempts it"
-    return f"[[{term.text(before)}, t, {term.text(start)} + string(object.value) + {term.text(end)}]]"
+    start, end = (
+        ": must not be below the class's own value ",
+        ": only a higher priority preempts it",
+    )
+    return (
+        f"[[{term.text(before)}, t, {term.text(start)} + string(object.value) + {term.text(end)}]]"
+    )
 
 
 def _older(new: str, field: MetadataField) -> str:
     """What the older prefix says: readable, and no other than the newer."""
     newer, older = term.entry("annotations", new), term.entry("annotations", field.key)
-    was_newer, was_older = term.entry("oldAnnotations", new), term.entry("oldAnnotations", field.key)
+    was_newer, was_older = (
+        term.entry("oldAnnotations", new),
+        term.entry("oldAnnotations", field.key),
+    )
     differs = f"{older}.hasValue() && {newer}.hasValue() && {older} != {newer}"
     differed = f"{older} == {was_older} && {was_newer}.hasValue() && {was_older} != {was_newer}"
     detail = f"differs from {new}; remove this one, schedulers read only the other"
@@ -82,7 +96,9 @@ def _older(new: str, field: MetadataField) -> str:
 def _advice() -> Iterator[Validation]:
     """Yield what is legal and will hurt. `Warn` shows each by itself."""
     minimum, seconds = term.entry("annotations", _MINIMUM), term.entry("annotations", _SECONDS)
-    is_number, is_time = (check.is_accepted(value, "t") for value in (toleration.MINIMUM, toleration.SECONDS))
+    is_number, is_time = (
+        check.is_accepted(value, "t") for value in (toleration.MINIMUM, toleration.SECONDS)
+    )
     lasts = f"{seconds}.optMap(t, !{check.matches('t', '[+-]?0+')}).orValue(false)"
     is_least = f"int(t) >= object.value && int(t) <= object.value + ({lasts} ? 1 : 0)"
     is_readable = f"{seconds}.optMap(t, {is_time}).orValue(true)"

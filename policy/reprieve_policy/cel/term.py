@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from reprieve_policy.verdict import HIDDEN_CODE_POINTS, MAX_VALUE_SHOWN, REPLACEMENT, ViolationKind
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n"})
-_UNSHOWN = "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in HIDDEN_CODE_POINTS) + "]"
+_UNSHOWN = (
+    "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in HIDDEN_CODE_POINTS) + "]"
+)
 
 
 def text(value: str) -> str:

@@ -60,7 +60,9 @@ class AgentPlacement:
 
 def wants_agent(view: PodView) -> bool:
     """True where the pod asks for the agent and has a hint that it carries."""
-    return view.annotations.get(keys.AGENT) == ENABLED and isinstance(hint_of(view), HINTS_FOR_AGENT)
+    return view.annotations.get(keys.AGENT) == ENABLED and isinstance(
+        hint_of(view), HINTS_FOR_AGENT
+    )
 
 
 def has_agent(init_containers: Iterable[_HasName] | None) -> bool:
@@ -84,7 +86,11 @@ def find_placement(view: PodView) -> AgentPlacement | tuple[Violation, ...]:
     """Return where the agent goes in a pod that wants one, or all that keeps it from working there."""
     hint, found = hint_of(view), list(_incompatibilities(view))
     assert isinstance(hint, HINTS_FOR_AGENT)
-    place = _signal_placement(view, hint) if isinstance(hint, SignalHint) else _file_placement(view, hint)
+    place = (
+        _signal_placement(view, hint)
+        if isinstance(hint, SignalHint)
+        else _file_placement(view, hint)
+    )
     if isinstance(place, AgentPlacement):
         return tuple(found) or place
     return (*found, *place)
@@ -98,14 +104,27 @@ def _incompatibilities(view: PodView) -> Iterator[Violation]:
         yield Violation(f"{view.prefix}spec.hostNetwork", ViolationKind.INVALID, "true", detail)
     if spec.os is not None and spec.os.name != "linux":
         yield Violation(
-            f"{view.prefix}spec.os.name", ViolationKind.INVALID, spec.os.name, "must be linux with the agent"
+            f"{view.prefix}spec.os.name",
+            ViolationKind.INVALID,
+            spec.os.name,
+            "must be linux with the agent",
         )
-    if any(port.containerPort == PORT for container in _all(spec) for port in container.ports or ()):
+    if any(
+        port.containerPort == PORT for container in _all(spec) for port in container.ports or ()
+    ):
         yield Violation(
-            wish, ViolationKind.INVALID, ENABLED, f"port {PORT} is the agent's, and a container declares it"
+            wish,
+            ViolationKind.INVALID,
+            ENABLED,
+            f"port {PORT} is the agent's, and a container declares it",
         )
     if any(volume.name == NAME for volume in spec.volumes or ()):
-        yield Violation(wish, ViolationKind.INVALID, ENABLED, f"volume {NAME} is the agent's, and the pod has one")
+        yield Violation(
+            wish,
+            ViolationKind.INVALID,
+            ENABLED,
+            f"volume {NAME} is the agent's, and the pod has one",
+        )
 
 
 def _file_placement(view: PodView, hint: FileHint) -> AgentPlacement | tuple[Violation, ...]:
@@ -115,39 +134,76 @@ def _file_placement(view: PodView, hint: FileHint) -> AgentPlacement | tuple[Vio
     user = None if _user_of(view.spec, None) else _DEFAULT_USER
     if not present:
         if _SYSTEM_FOLDER.fullmatch(folder):
-            return (_bad_hint(view, f"must be in a folder of its own, like {SIGNAL_FOLDER}/{_REQUEST}"),)
+            return (
+                _bad_hint(view, f"must be in a folder of its own, like {SIGNAL_FOLDER}/{_REQUEST}"),
+            )
         return AgentPlacement(
-            folder=folder, request=hint.path, containers_to_mount=tuple(range(len(mounts))), run_as_user=user
+            folder=folder,
+            request=hint.path,
+            containers_to_mount=tuple(range(len(mounts))),
+            run_as_user=user,
         )
     own = {volume.name for volume in view.spec.volumes or () if volume.emptyDir is not None}
-    if len({mount.name for mount in present}) > 1 or any(map(_is_partial, present)) or present[0].name not in own:
-        return (_bad_hint(view, f"what is mounted at {folder} must be one emptyDir, without subPath, for the agent"),)
-    return AgentPlacement(folder=folder, request=hint.path, volume=present[0].name, run_as_user=user)
+    if (
+        len({mount.name for mount in present}) > 1
+        or any(map(_is_partial, present))
+        or present[0].name not in own
+    ):
+        return (
+            _bad_hint(
+                view,
+                f"what is mounted at {folder} must be one emptyDir, without subPath, for the agent",
+            ),
+        )
+    return AgentPlacement(
+        folder=folder, request=hint.path, volume=present[0].name, run_as_user=user
+    )
 
 
 def _signal_placement(view: PodView, hint: SignalHint) -> AgentPlacement | tuple[Violation, ...]:
     spec = view.spec
-    index = next((index for index, found in enumerate(spec.containers or ()) if found.name == hint.container), None)
+    index = next(
+        (
+            index
+            for index, found in enumerate(spec.containers or ())
+            if found.name == hint.container
+        ),
+        None,
+    )
     if index is None:
         return (_bad_hint(view, "must name a container of the pod, no sidecar, for the agent"),)
     target = (spec.containers or ())[index]
     found: list[Violation] = []
     if not spec.shareProcessNamespace:
         detail = "must be true for the agent to send signals"
-        found.append(Violation(f"{view.prefix}spec.shareProcessNamespace", ViolationKind.INVALID, "false", detail))
+        found.append(
+            Violation(
+                f"{view.prefix}spec.shareProcessNamespace", ViolationKind.INVALID, "false", detail
+            )
+        )
     user = _user_of(spec, target)
     if not user:
         path = f"{view.prefix}spec.containers[{index}].securityContext.runAsUser"
         shown = None if user is None else "0"
         kind = ViolationKind.REQUIRED if user is None else ViolationKind.INVALID
-        found.append(Violation(path, kind, shown, "must be the user to signal, not root, here or for the whole pod"))
+        found.append(
+            Violation(
+                path, kind, shown, "must be the user to signal, not root, here or for the whole pod"
+            )
+        )
     if _mount_at(target, SIGNAL_FOLDER) is not None:
-        found.append(_bad_hint(view, f"what is mounted at {SIGNAL_FOLDER} must be the agent's own volume"))
+        found.append(
+            _bad_hint(view, f"what is mounted at {SIGNAL_FOLDER} must be the agent's own volume")
+        )
     if found:
         return tuple(found)
     request = f"{SIGNAL_FOLDER}/{_REQUEST}"
     return AgentPlacement(
-        folder=SIGNAL_FOLDER, request=request, signal=hint.signal, containers_to_mount=(index,), run_as_user=user
+        folder=SIGNAL_FOLDER,
+        request=request,
+        signal=hint.signal,
+        containers_to_mount=(index,),
+        run_as_user=user,
     )
 
 
@@ -170,7 +226,9 @@ def _all(spec: Spec) -> Iterator[Container]:
 
 def _mount_at(container: Container, folder: str) -> VolumeMount | None:
     mounts = container.volumeMounts or ()
-    return next((mount for mount in mounts if mount.mountPath.rstrip("/") == folder.rstrip("/")), None)
+    return next(
+        (mount for mount in mounts if mount.mountPath.rstrip("/") == folder.rstrip("/")), None
+    )
 
 
 def _is_partial(mount: VolumeMount) -> bool:

@@ -137,7 +137,9 @@ def accepted_values(settings: PolicySettings) -> Mapping[str, Value[Any]]:
 
 
 def _limits(settings: PolicySettings) -> _Limits:
-    return _Limits(settings.checkpoint_timeout_seconds, settings.ceiling_seconds, settings.max_deferral_seconds)
+    return _Limits(
+        settings.checkpoint_timeout_seconds, settings.ceiling_seconds, settings.max_deferral_seconds
+    )
 
 
 @lru_cache(maxsize=16)
@@ -188,12 +190,18 @@ def _read_hint(text: str, path: str) -> Hint | Violation:
 
 
 @lru_cache(maxsize=256)
-def _read(texts: Sequence[str | None], limits: _Limits, prefix: str) -> CheckpointPlan | tuple[Violation, ...]:
+def _read(
+    texts: Sequence[str | None], limits: _Limits, prefix: str
+) -> CheckpointPlan | tuple[Violation, ...]:
     """Read the plan from the texts of `KEYS`, in order."""
     accepted = _values(limits)
     said = {key: text for key, text in zip(KEYS, texts, strict=True) if text is not None}
-    read = {key: accepted[key].parse(text, annotation_path(prefix, key)) for key, text in said.items()}
-    return tuple(value for value in read.values() if isinstance(value, Violation)) or _build(read, limits)
+    read = {
+        key: accepted[key].parse(text, annotation_path(prefix, key)) for key, text in said.items()
+    }
+    return tuple(value for value in read.values() if isinstance(value, Violation)) or _build(
+        read, limits
+    )
 
 
 def _build(read: Mapping[str, object], limits: _Limits) -> CheckpointPlan:

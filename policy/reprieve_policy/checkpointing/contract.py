@@ -93,14 +93,18 @@ def render_request(request: CheckpointRequest) -> str:
 
 def render_cancelled(eviction_id: str) -> str:
     """Return what stands in the request's place once the mark is taken back."""
-    return json.dumps({"version": VERSION, "id": eviction_id, "cancelled": True}, separators=(",", ":"))
+    return json.dumps(
+        {"version": VERSION, "id": eviction_id, "cancelled": True}, separators=(",", ":")
+    )
 
 
 def parse_answer(text: str | bytes, path: str) -> CheckpointAnswer | Violation:
     """Read an answer; `path` says where it came from."""
     shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
     if len(text) > MAX_ANSWER:
-        return Violation(path, ViolationKind.INVALID, shown, f"must be at most {MAX_ANSWER} characters")
+        return Violation(
+            path, ViolationKind.INVALID, shown, f"must be at most {MAX_ANSWER} characters"
+        )
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -115,13 +119,22 @@ def read_answer(document: Mapping[str, object], path: str) -> CheckpointAnswer |
     state = document.get("state")
     if not isinstance(state, str) or state not in tuple(AnswerState):
         return unsupported(f"{path}.state", texts.show(state), AnswerState)
-    step, progress, seconds = document.get("step"), document.get("progress"), document.get("deferSeconds")
+    step, progress, seconds = (
+        document.get("step"),
+        document.get("progress"),
+        document.get("deferSeconds"),
+    )
     checks = (
         ("id", document.get("id"), _is_text(document.get("id")), "must be a string"),
         ("step", step, step is None or _is_count(step), "must be a whole number, 0 or more"),
         ("path", document.get("path"), _is_text(document.get("path")), "must be a string"),
         ("progress", progress, progress is None or _is_share(progress), "must be between 0 and 1"),
-        ("deferSeconds", seconds, seconds is None or _is_count(seconds), "must be a whole number, 0 or more"),
+        (
+            "deferSeconds",
+            seconds,
+            seconds is None or _is_count(seconds),
+            "must be a whole number, 0 or more",
+        ),
         ("message", document.get("message"), _is_text(document.get("message")), "must be a string"),
     )
     for field, value, is_good, detail in checks:

@@ -84,7 +84,12 @@ class WholeNumber(Value[int]):
         if number is not None and self.lowest <= number <= self.highest:
             return number
         is_too_high = number is not None and number > self.highest
-        return Violation(path, ViolationKind.INVALID, text, (self.too_high if is_too_high else "") or self.expected)
+        return Violation(
+            path,
+            ViolationKind.INVALID,
+            text,
+            (self.too_high if is_too_high else "") or self.expected,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,14 +31,23 @@ class EffectivePolicy:
     @property
     def error_message(self) -> str:
         """What is wrong, as one line of bounded length: paths and what would be accepted, no values."""
-        shown = [f"{violation.path[:100]}: {violation.detail}" for violation in self.violations[:_MAX_REASONS]]
+        shown = [
+            f"{violation.path[:100]}: {violation.detail}"
+            for violation in self.violations[:_MAX_REASONS]
+        ]
         more = len(self.violations) - len(shown)
         return "; ".join([*shown, f"and {more} more"] if more else shown)
 
 
-def decide_effective_policy(before: EffectivePolicy, data: Mapping[str, str] | None) -> EffectivePolicy:
+def decide_effective_policy(
+    before: EffectivePolicy, data: Mapping[str, str] | None
+) -> EffectivePolicy:
     """Return what holds now that the ConfigMap has this `data`; `None` where there is no ConfigMap."""
     if data is None:
         return EffectivePolicy()
     parsed = policy.parse(data)
-    return EffectivePolicy(parsed) if isinstance(parsed, PolicySettings) else EffectivePolicy(before.settings, parsed)
+    return (
+        EffectivePolicy(parsed)
+        if isinstance(parsed, PolicySettings)
+        else EffectivePolicy(before.settings, parsed)
+    )

@@ -23,7 +23,9 @@ _WORTH = Duration(366 * 24 * 3600)
 """A year at most: longer than any job runs."""
 
 _NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
-_NAMES = Matches(f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas")
+_NAMES = Matches(
+    f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas"
+)
 
 _IDENTITY = "[A-Za-z0-9][A-Za-z0-9:._@-]{0,251}"
 _IDENTITIES = Matches(
@@ -31,7 +33,9 @@ _IDENTITIES = Matches(
     'must be users of the API server, separated by commas, like "system:serviceaccount:kube-system:my-scheduler"',
 )
 
-_SCHEDULERS = frozenset({"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"})
+_SCHEDULERS = frozenset(
+    {"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"}
+)
 """The cluster's own, and the second one of `manifests/scheduler`."""
 
 _IMAGE = Matches(
@@ -111,7 +115,9 @@ class SettingReader:
     parse: Callable[[str, str], object]
 
 
-def parse(data: Mapping[str, str], base: PolicySettings | None = None) -> PolicySettings | tuple[Violation, ...]:
+def parse(
+    data: Mapping[str, str], base: PolicySettings | None = None
+) -> PolicySettings | tuple[Violation, ...]:
     """Read the ConfigMap's `data`; all violations at once, unknown keys among them. `base` fills what it lacks."""
     values: dict[str, object] = {}
     violations: list[Violation] = []
@@ -145,7 +151,10 @@ def _contradictions(settings: PolicySettings, data: Mapping[str, str]) -> Iterat
         if key in data and getattr(settings, FIELDS[key].attribute) > settings.ceiling_seconds:
             detail = f"must be at most {duration.render(settings.ceiling_seconds)}, the ceiling"
             yield Violation(f"data[{key}]", ViolationKind.INVALID, data[key], detail)
-    if settings.liftable_priority_classes is not None and settings.max_preemption_priority_lift == 0:
+    if (
+        settings.liftable_priority_classes is not None
+        and settings.max_preemption_priority_lift == 0
+    ):
         key = "liftablePriorityClasses"
         detail = "has no effect unless maxPreemptionPriorityLift is above 0"
         yield Violation(f"data[{key}]", ViolationKind.INVALID, data.get(key, ""), detail)
@@ -158,14 +167,21 @@ def _parse_default_class(text: str, path: str) -> int | Violation:
         return found
     detail = f"must be between {preemption_class.LOWEST} and {preemption_class.HIGHEST_UNLISTED}"
     return Violation(
-        path, ViolationKind.INVALID, text, f"{detail}: higher ones are for Namespaces and PriorityClasses to give"
+        path,
+        ViolationKind.INVALID,
+        text,
+        f"{detail}: higher ones are for Namespaces and PriorityClasses to give",
     )
 
 
 def _names(accepted: Matches) -> Callable[[str, str], frozenset[str] | Violation]:
     def parse_names(text: str, path: str) -> frozenset[str] | Violation:
         found = accepted.parse(text, path)
-        return found if isinstance(found, Violation) else frozenset(name.strip() for name in text.split(","))
+        return (
+            found
+            if isinstance(found, Violation)
+            else frozenset(name.strip() for name in text.split(","))
+        )
 
     return parse_names
 
@@ -184,11 +200,17 @@ FIELDS: Mapping[str, SettingReader] = {
     "defaultPreemptionClass": SettingReader("default_class", _parse_default_class),
     "disableDefaultPreemptiable": SettingReader("default_preemptible", _negated),
     "disableDefaultTriggerPreemption": SettingReader("default_can_preempt", _negated),
-    "podShouldBeDeletedWhenPreempted": SettingReader("deletes_preempted", koordinator.parse_boolean),
+    "podShouldBeDeletedWhenPreempted": SettingReader(
+        "deletes_preempted", koordinator.parse_boolean
+    ),
     "quotaFit": SettingReader("quota_fit", OneOf((WARN, REFUSE)).parse),
-    "maxPreemptionPriorityLift": SettingReader("max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse),
+    "maxPreemptionPriorityLift": SettingReader(
+        "max_preemption_priority_lift", WholeNumber(0, 2_000_000_000).parse
+    ),
     "liftablePriorityClasses": SettingReader("liftable_priority_classes", _names(_NAMES)),
-    "nonPreemptibleOnBorrowedNodes": SettingReader("non_preemptible_on_borrowed_nodes", OneOf((WARN, REFUSE)).parse),
+    "nonPreemptibleOnBorrowedNodes": SettingReader(
+        "non_preemptible_on_borrowed_nodes", OneOf((WARN, REFUSE)).parse
+    ),
     "templateKinds": SettingReader("template_kinds", template_kinds.parse),
     "checkpointTimeout": SettingReader("checkpoint_timeout_seconds", _DURATION.parse),
     "extensionPercent": SettingReader("extension_percent", WholeNumber(0, 100).parse),
@@ -197,18 +219,26 @@ FIELDS: Mapping[str, SettingReader] = {
     "ceiling": SettingReader("ceiling_seconds", _DURATION.parse),
     "nearCompletion": SettingReader("near_completion_seconds", _DURATION_OR_NONE.parse),
     "endWith": SettingReader("end_with", OneOf((DELETE, EVICT)).parse),
-    "forceDeleteOnLostNodes": SettingReader("force_delete_on_lost_nodes", koordinator.parse_boolean),
+    "forceDeleteOnLostNodes": SettingReader(
+        "force_delete_on_lost_nodes", koordinator.parse_boolean
+    ),
     "suspendJobs": SettingReader("suspend_jobs", koordinator.parse_boolean),
     "suspendedJobBackoff": SettingReader("suspended_job_backoff_seconds", _DURATION.parse),
     "evictionResponder": SettingReader("eviction_responder", koordinator.parse_boolean),
     "recreateBarePods": SettingReader("recreate_bare_pods", koordinator.parse_boolean),
-    "unreachableMinAvailable": SettingReader("unreachable_min_available", OneOf((WARN, REFUSE)).parse),
+    "unreachableMinAvailable": SettingReader(
+        "unreachable_min_available", OneOf((WARN, REFUSE)).parse
+    ),
     "agentImage": SettingReader("agent_image", _image_name),
     "gangGate": SettingReader("gang_gate", koordinator.parse_boolean),
     "gangGateTimeout": SettingReader("gang_gate_timeout_seconds", _DURATION.parse),
-    "classRule": SettingReader("class_rule", OneOf((preemption_class.STRICT, preemption_class.BANDED)).parse),
+    "classRule": SettingReader(
+        "class_rule", OneOf((preemption_class.STRICT, preemption_class.BANDED)).parse
+    ),
     "maxVictims": SettingReader("max_victims", WholeNumber(1, 1000).parse),
     "preemptorWorth": SettingReader("preemptor_worth_seconds", _WORTH.parse),
     "schedulers": SettingReader("schedulers", _names(_IDENTITIES)),
-    "schedulerPreemption": SettingReader("scheduler_preemption", OneOf((AUTO, ASYNCHRONOUS, SYNCHRONOUS)).parse),
+    "schedulerPreemption": SettingReader(
+        "scheduler_preemption", OneOf((AUTO, ASYNCHRONOUS, SYNCHRONOUS)).parse
+    ),
 }

@@ -52,7 +52,9 @@ class VictimToleration:
     """When `PodScheduled` became True; `None` where it is not True."""
 
 
-def parse(annotations: Mapping[str, str], value: int) -> PreemptionToleration | tuple[Violation, ...]:
+def parse(
+    annotations: Mapping[str, str], value: int
+) -> PreemptionToleration | tuple[Violation, ...]:
     """Read the policy of a PriorityClass of priority `value`.
 
     Defaults are upstream's: the minimum is `value` + 1, the seconds are 0 (no toleration at all).
@@ -66,7 +68,11 @@ def parse(annotations: Mapping[str, str], value: int) -> PreemptionToleration | 
 
 
 def tolerates(
-    victim: VictimToleration, preemptor_priority: int, *, preemptor_never_preempts: bool, now: datetime
+    victim: VictimToleration,
+    preemptor_priority: int,
+    *,
+    preemptor_never_preempts: bool,
+    now: datetime,
 ) -> bool:
     """True where the victim is reprieved from this preemptor at `now` (aware UTC)."""
     if not victim.has_priority_class:
@@ -89,7 +95,9 @@ def check_prefixes(annotations: Mapping[str, str]) -> tuple[tuple[Violation, ...
     """Return violations where the older prefix is unreadable or contradicts the newer, and warnings where it is used."""
     violations: list[Violation] = []
     warnings: list[str] = []
-    for new, old in zip(annotation_keys(TOLERATION_PREFIX), annotation_keys(OLD_TOLERATION_PREFIX), strict=True):
+    for new, old in zip(
+        annotation_keys(TOLERATION_PREFIX), annotation_keys(OLD_TOLERATION_PREFIX), strict=True
+    ):
         text, path = annotations.get(old), annotation_path("", old)
         if text is None:
             continue
@@ -107,6 +115,8 @@ def _check_older(text: str, newer: str | None, new: str, path: str) -> Violation
     return (MINIMUM if new.endswith(MINIMUM_PREEMPTABLE_PRIORITY) else SECONDS).check(text, path)
 
 
-def _read(number: WholeNumber, annotations: Mapping[str, str], key: str, default: int) -> int | Violation:
+def _read(
+    number: WholeNumber, annotations: Mapping[str, str], key: str, default: int
+) -> int | Violation:
     text = annotations.get(key)
     return default if text is None else number.parse(text, annotation_path("", key))

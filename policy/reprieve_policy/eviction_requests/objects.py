@@ -135,19 +135,28 @@ class ResponderAssignment:
     reported: ReportedStatus = ReportedStatus()
 
 
-def read(uid: str, spec: EvictionSpec | None, status: EvictionStatus | None) -> ResponderAssignment | None:
+def read(
+    uid: str, spec: EvictionSpec | None, status: EvictionStatus | None
+) -> ResponderAssignment | None:
     """Return what an Eviction asks of us, `None` where that is nothing: not of a pod, or we are none of its responders."""
     pod = spec.target.pod if spec is not None and spec.target is not None else None
     status = status or EvictionStatus()
-    target = next((found for found in status.targetResponders or () if found.name == RESPONDER_NAME), None)
+    target = next(
+        (found for found in status.targetResponders or () if found.name == RESPONDER_NAME), None
+    )
     if pod is None or target is None:
         return None
-    own = next((found for found in status.responders or () if found.name == RESPONDER_NAME), ResponderStatus())
+    own = next(
+        (found for found in status.responders or () if found.name == RESPONDER_NAME),
+        ResponderStatus(),
+    )
     return ResponderAssignment(
         uid=uid,
         pod=pod,
         turn=_turn(target, own, status),
-        requesters=tuple(found.name for found in status.requesters or () if found.intent != _WITHDRAWN),
+        requesters=tuple(
+            found.name for found in status.requesters or () if found.intent != _WITHDRAWN
+        ),
         reported=ReportedStatus(
             started_at=timestamp.parse(own.startTime),
             heartbeat_at=timestamp.parse(own.heartbeatTime),
@@ -158,7 +167,11 @@ def read(uid: str, spec: EvictionSpec | None, status: EvictionStatus | None) -> 
 
 
 def _turn(target: TargetResponder, own: ResponderStatus, status: EvictionStatus) -> ResponderTurn:
-    final = [found for found in status.conditions or () if found.type in _FINAL and found.status == "True"]
+    final = [
+        found
+        for found in status.conditions or ()
+        if found.type in _FINAL and found.status == "True"
+    ]
     intents = [found.intent for found in status.requesters or ()]
     # The controller says so in turn; a workload that may go on is told without waiting for it.
     is_withdrawn = bool(intents) and all(intent == _WITHDRAWN for intent in intents)
@@ -191,5 +204,7 @@ def decide_responder(pod: Resource, facts: Facts) -> Iterator[ListAddition]:
     if facts.eviction_api_served and wants_responder(pod, facts.settings):
         spec = next(pod_views(pod)).spec
         yield ListAddition(
-            _RESPONDERS, {"name": RESPONDER_NAME, "priority": RESPONDER_PRIORITY}, spec.evictionResponders is not None
+            _RESPONDERS,
+            {"name": RESPONDER_NAME, "priority": RESPONDER_PRIORITY},
+            spec.evictionResponders is not None,
         )

@@ -94,7 +94,9 @@ def decide(asked: ResponderAssignment, seen: ObservedPod | None, now: datetime) 
         return NO_ACTION
     last = _completion_key(asked, seen)
     if last is not None or seen is None:
-        return ResponderAction(report=_completion(asked.reported, _COMPLETION_MESSAGES[last or "gone"], now))
+        return ResponderAction(
+            report=_completion(asked.reported, _COMPLETION_MESSAGES[last or "gone"], now)
+        )
     is_under_way = seen.is_marked or _is_in_progress(seen.state)
     state = seen.state if _is_in_progress(seen.state) else None
     return ResponderAction(
@@ -148,18 +150,24 @@ def _progress_report(
     """Return what is new, or that we live; `None` where nothing is to be written yet."""
     message = _PHASE_MESSAGES[Phase.REQUESTED if state is None else state.phase]
     expected_at = _expected_at(said, state, leaves_at, now)
-    is_new = message != said.message or (expected_at is not None and expected_at != said.expected_at)
+    is_new = message != said.message or (
+        expected_at is not None and expected_at != said.expected_at
+    )
     quiet = None if said.heartbeat_at is None else now - said.heartbeat_at
     if quiet is not None and quiet < (MIN_HEARTBEAT_INTERVAL if is_new else MAX_HEARTBEAT_INTERVAL):
         return None
-    return ResponderReport(heartbeat_at=_present(said, now), message=message, expected_at=expected_at)
+    return ResponderReport(
+        heartbeat_at=_present(said, now), message=message, expected_at=expected_at
+    )
 
 
 def _expected_at(
     said: ReportedStatus, state: Eviction | None, leaves_at: datetime | None, now: datetime
 ) -> datetime | None:
     """Return when the pod will be gone at the latest, as far as that is known: the API server refuses what is past."""
-    ends_at = leaves_at or (state.deadline if state is not None and state.phase in WITH_DEADLINE else None)
+    ends_at = leaves_at or (
+        state.deadline if state is not None and state.phase in WITH_DEADLINE else None
+    )
     if ends_at is None or ends_at <= now:
         return None
     return max(_whole(ends_at), _present(said, now))
@@ -167,7 +175,9 @@ def _expected_at(
 
 def _present(said: ReportedStatus, now: datetime) -> datetime:
     """Return now, but never before what is written already: the API server's clock may be a moment ahead."""
-    return max(found for found in (_whole(now), said.started_at, said.heartbeat_at) if found is not None)
+    return max(
+        found for found in (_whole(now), said.started_at, said.heartbeat_at) if found is not None
+    )
 
 
 def _whole(moment: datetime) -> datetime:

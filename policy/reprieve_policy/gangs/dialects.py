@@ -44,7 +44,11 @@ class GangField(NamedTuple):
         """Return the place as a message names it."""
         if self.holder == "labels":
             return label_path(prefix, self.key)
-        return annotation_path(prefix, self.key) if self.holder == "annotations" else f"{prefix}spec.{self.key}"
+        return (
+            annotation_path(prefix, self.key)
+            if self.holder == "annotations"
+            else f"{prefix}spec.{self.key}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,9 @@ def _annotation(key: str) -> GangField:
 
 
 DIALECTS: tuple[GangDialect, ...] = (
-    GangDialect(id=NATIVE, name=GangField("spec", "schedulingGroup.podGroupName"), may_be_generated=True),
+    GangDialect(
+        id=NATIVE, name=GangField("spec", "schedulingGroup.podGroupName"), may_be_generated=True
+    ),
     GangDialect(id="pod-group", name=_label(keys.POD_GROUP)),
     GangDialect(id="koordinator-pod-group", name=_label(keys.KOORDINATOR_POD_GROUP)),
     GangDialect(
@@ -136,5 +142,7 @@ def fields_of(dialect: GangDialect) -> Iterator[GangField]:
             yield place
 
 
-GANG_FIELDS: frozenset[GangField] = frozenset(place for dialect in DIALECTS for place in fields_of(dialect))
+GANG_FIELDS: frozenset[GangField] = frozenset(
+    place for dialect in DIALECTS for place in fields_of(dialect)
+)
 """Everywhere that something is said of a gang."""

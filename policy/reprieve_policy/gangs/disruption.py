@@ -42,7 +42,9 @@ def disruption_mode_of(gang: Gang, metadata: ObjectMeta) -> DisruptionMode:
     if gang.is_native:
         return DisruptionMode.FROM_POD_GROUP
     return (
-        DisruptionMode.SINGLE if gang.is_batch_job or _is_generated_by_volcano(gang, metadata) else DisruptionMode.ALL
+        DisruptionMode.SINGLE
+        if gang.is_batch_job or _is_generated_by_volcano(gang, metadata)
+        else DisruptionMode.ALL
     )
 
 
@@ -101,12 +103,18 @@ def decide_gang(identity: str, begun: Eviction, members: Iterable[GangMemberStat
     # Without the second half, an eviction of one that a scheduler was refused would have the others deleted; with nothing but
     # that, it would hold back those that the scheduler may have.
     must_evict = (
-        all(state.must_evict for state in told) if told else any(state.must_evict for state in (*earlier, begun))
+        all(state.must_evict for state in told)
+        if told
+        else any(state.must_evict for state in (*earlier, begun))
     )
     is_under_way = bool(told)
     asked_at = origin.requested_at if is_under_way else None
     is_over = is_cancelled or any(_was_released(state) for state in before)
-    reached = [member.uid for member in known if not is_over and _is_newly_included(member, decision_ids, asked_at)]
+    reached = [
+        member.uid
+        for member in known
+        if not is_over and _is_newly_included(member, decision_ids, asked_at)
+    ]
     unheard = [member.uid for member in known if _is_awaited(member, identity)]
     return GangDecision(
         origin=replace(origin, must_evict=must_evict),
@@ -123,7 +131,12 @@ def as_gang_member(state: Eviction, identity: str, origin: Eviction) -> Eviction
     Where that ends with a deletion, an eviction of one pod changes nothing.
     """
     must_evict = state.must_evict and origin.must_evict
-    return replace(state, gang=identity, decision_id=origin.decision_id or origin.eviction_id, must_evict=must_evict)
+    return replace(
+        state,
+        gang=identity,
+        decision_id=origin.decision_id or origin.eviction_id,
+        must_evict=must_evict,
+    )
 
 
 def _is_generated_by_volcano(gang: Gang, metadata: ObjectMeta) -> bool:
@@ -137,20 +150,30 @@ def _is_in_gang_eviction(state: Eviction, identity: str) -> bool:
     return state.gang == identity and state.phase not in (Phase.TERMINATING, *TERMINAL)
 
 
-def _is_newly_included(member: GangMemberState, decision_ids: set[str], asked_at: datetime | None) -> bool:
+def _is_newly_included(
+    member: GangMemberState, decision_ids: set[str], asked_at: datetime | None
+) -> bool:
     """True for one that is there, is nobody's victim, and was not part of this decision before.
 
     What was made after the gang was asked to go replaces a pod of it, and belongs to what comes next.
     """
     state = member.state
-    is_taken = state is not None and (state.phase not in TERMINAL or state.decision_id in decision_ids)
-    is_younger = asked_at is not None and member.created_at is not None and member.created_at > asked_at
+    is_taken = state is not None and (
+        state.phase not in TERMINAL or state.decision_id in decision_ids
+    )
+    is_younger = (
+        asked_at is not None and member.created_at is not None and member.created_at > asked_at
+    )
     return not (member.is_terminating or is_taken or is_younger)
 
 
 def _is_awaited(member: GangMemberState, identity: str) -> bool:
     state = member.state
-    is_asked = state is not None and _is_in_gang_eviction(state, identity) and not is_ready_to_delete(state.phase)
+    is_asked = (
+        state is not None
+        and _is_in_gang_eviction(state, identity)
+        and not is_ready_to_delete(state.phase)
+    )
     return is_asked and not member.is_terminating
 
 

@@ -56,14 +56,18 @@ def differences(traits: GangTraits, rest: GangTraits) -> Iterator[str]:
             yield name
 
 
-def violation(view: PodView, name: str, traits: GangTraits, rest: GangTraits, gang_name: str) -> Violation:
+def violation(
+    view: PodView, name: str, traits: GangTraits, rest: GangTraits, gang_name: str
+) -> Violation:
     """Return what to change in a pod that differs in the trait `name`."""
     mine, theirs = _text(getattr(traits, name)), _text(getattr(rest, name))
     path, whose = _paths(view)[name], f'as in the rest of gang "{gang_name}"'
     if theirs is None:
         return Violation(path, ViolationKind.INVALID, mine, f"must be unset, {whose}")
     if mine is None:
-        return Violation(path, ViolationKind.REQUIRED, None, f'{TRAIT_LABELS[name]} must be "{theirs}", {whose}')
+        return Violation(
+            path, ViolationKind.REQUIRED, None, f'{TRAIT_LABELS[name]} must be "{theirs}", {whose}'
+        )
     return Violation(path, ViolationKind.INVALID, mine, f'must be "{theirs}", {whose}')
 
 
@@ -75,7 +79,9 @@ def _paths(view: PodView) -> dict[str, str]:
         "preemption_class": label_path(view.prefix, keys.PREEMPTION_CLASS),
         "priority": f"{view.prefix}spec.priority",
         "preemption_priority": annotation_path(view.prefix, keys.PREEMPTION_PRIORITY_CLASS),
-        "min_available": next((number.path for number in membership.min_available_values(view)), name),
+        "min_available": next(
+            (number.path for number in membership.min_available_values(view)), name
+        ),
         "size": next((number.path for number in membership.gang_sizes(view)), name),
     }
 

@@ -104,13 +104,18 @@ def dialects_in(view: PodView) -> tuple[GangDialect, ...]:
 
 
 @lru_cache(maxsize=512)
-def _dialects_with(labels: frozenset[str], annotations: frozenset[str], spec: str) -> tuple[GangDialect, ...]:
+def _dialects_with(
+    labels: frozenset[str], annotations: frozenset[str], spec: str
+) -> tuple[GangDialect, ...]:
     """Remembered: of all sets of keys only a few occur, and the table has a dozen rows."""
     said = {"labels": labels, "annotations": annotations}
     return tuple(
         dialect
         for dialect in DIALECTS
-        if (dialect.id == spec or any(place.key in said.get(place.holder, ()) for place in fields_of(dialect)))
+        if (
+            dialect.id == spec
+            or any(place.key in said.get(place.holder, ()) for place in fields_of(dialect))
+        )
     )
 
 

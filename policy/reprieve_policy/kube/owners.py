@@ -29,7 +29,9 @@ LEDGER_KINDS: Mapping[str, LedgerKind] = {
     "StatefulSet": LedgerKind("apps", "statefulsets"),
     "ReplicaSet": LedgerKind("apps", "replicasets"),
     "JobSet": LedgerKind("jobset.x-k8s.io", "jobsets", is_composite=True),
-    "LeaderWorkerSet": LedgerKind("leaderworkerset.x-k8s.io", "leaderworkersets", is_composite=True),
+    "LeaderWorkerSet": LedgerKind(
+        "leaderworkerset.x-k8s.io", "leaderworkersets", is_composite=True
+    ),
 }
 """By kind; no two groups' kinds in it share a name."""
 
@@ -52,7 +54,11 @@ _NESTED_KINDS: Mapping[str, NestedKind] = {
 def ledger_kind_of(reference: OwnerReference | None) -> LedgerKind | None:
     """Return the row of a controller that holds a ledger; `None` for any other, also for a namesake of another group."""
     row = LEDGER_KINDS.get(reference.kind) if reference is not None else None
-    return row if row is not None and reference is not None and _group(reference) == row.group else None
+    return (
+        row
+        if row is not None and reference is not None and _group(reference) == row.group
+        else None
+    )
 
 
 def nested_kind_of(reference: OwnerReference) -> NestedKind | None:

@@ -35,7 +35,9 @@ def pods_of(resource: Resource) -> int | None:
         spec = (spec.jobTemplate.spec if spec.jobTemplate else None) or Spec()
     if resource.kind in ("Job", "CronJob"):
         parallelism = 1 if spec.parallelism is None else spec.parallelism
-        return max(0, parallelism if spec.completions is None else min(parallelism, spec.completions))
+        return max(
+            0, parallelism if spec.completions is None else min(parallelism, spec.completions)
+        )
     if resource.kind in _WITH_REPLICAS:
         return 1 if spec.replicas is None else max(0, spec.replicas)
     return None

@@ -16,7 +16,9 @@ EXPECTED = 'must be a quantity, like "2", "500m" or "1.5Gi"'
 _LONGEST = 64
 _MAX_EXPONENT = 99
 """Upstream holds any; 1e99 is more than there are bytes, and a billion digits would hang whoever writes them out."""
-_QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,10}))?")
+_QUANTITY = re.compile(
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,10}))?"
+)
 _EXACT = Context(prec=256, rounding=ROUND_UP)
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

@@ -8,7 +8,12 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from reprieve_policy.keys import NON_PREEMPTIBLE_REQUEST, NON_PREEMPTIBLE_USED, QUOTA_NAME, QUOTA_NAMESPACES
+from reprieve_policy.keys import (
+    NON_PREEMPTIBLE_REQUEST,
+    NON_PREEMPTIBLE_USED,
+    QUOTA_NAME,
+    QUOTA_NAMESPACES,
+)
 
 from . import quantity
 from .objects import ObjectMeta, Quantities, annotations_of
@@ -50,7 +55,9 @@ class Quota:
         return self.namespace, self.name
 
 
-def read_leniently(metadata: ObjectMeta, least: Quantities, most: Quantities, used: Quantities) -> Quota:
+def read_leniently(
+    metadata: ObjectMeta, least: Quantities, most: Quantities, used: Quantities
+) -> Quota:
     """Read an ElasticQuota, whoever checked it."""
     annotations = annotations_of(metadata)
     return Quota(
@@ -67,7 +74,11 @@ def read_leniently(metadata: ObjectMeta, least: Quantities, most: Quantities, us
 
 def read_amounts(written: Mapping[str, object]) -> dict[str, int]:
     """Return the amounts that can be read."""
-    texts = {name: text for name, text in list(written.items())[:_MAX_ENTRIES] if isinstance(text, (str, int, float))}
+    texts = {
+        name: text
+        for name, text in list(written.items())[:_MAX_ENTRIES]
+        if isinstance(text, (str, int, float))
+    }
     read = {name: quantity.parse(text, "") for name, text in texts.items()}
     return {name: amount for name, amount in read.items() if isinstance(amount, int)}
 

@@ -52,7 +52,12 @@ _COMPUTED_FIELDS = frozenset(
 )
 _TOKEN_VOLUME = re.compile("kube-api-access-[a-z0-9]{5}")
 _DEFAULT_TOLERATIONS = tuple(
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    {
+        "key": f"node.kubernetes.io/{key}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
     for key in ("not-ready", "unreachable")
 )
 
@@ -71,11 +76,17 @@ def is_recreatable(pod: Document) -> bool:
     )
 
 
-def build_replacement(pod: Document, entry: LedgerEntry, settings: PolicySettings) -> dict[str, Any]:
+def build_replacement(
+    pod: Document, entry: LedgerEntry, settings: PolicySettings
+) -> dict[str, Any]:
     """Return the pod that takes the place of this one, under its name."""
     metadata = _part(pod, "metadata")
     annotations = _without(_part(metadata, "annotations"), _OWN_ANNOTATIONS)
-    told = {**annotations, **replacement_annotations.build_annotations(entry), keys.REQUEUED_FROM: metadata["uid"]}
+    told = {
+        **annotations,
+        **replacement_annotations.build_annotations(entry),
+        keys.REQUEUED_FROM: metadata["uid"],
+    }
     variables = replacement_annotations.build_variables(entry, annotations, settings)
     return {
         "apiVersion": "v1",
@@ -94,10 +105,17 @@ def _build_spec(spec: Document, variables: list[Document]) -> dict[str, Any]:
     tokens = {volume["name"] for volume in spec.get("volumes") or () if _is_token(volume)}
     lists = {
         "volumes": [volume for volume in spec.get("volumes") or () if volume["name"] not in tokens],
-        "tolerations": [found for found in spec.get("tolerations") or () if found not in _DEFAULT_TOLERATIONS],
-        "schedulingGates": [gate for gate in spec.get("schedulingGates") or () if gate.get("name") != keys.GANG_GATE],
+        "tolerations": [
+            found for found in spec.get("tolerations") or () if found not in _DEFAULT_TOLERATIONS
+        ],
+        "schedulingGates": [
+            gate for gate in spec.get("schedulingGates") or () if gate.get("name") != keys.GANG_GATE
+        ],
         **{
-            field: [_build_container(container, tokens, variables) for container in _containers(spec, field)]
+            field: [
+                _build_container(container, tokens, variables)
+                for container in _containers(spec, field)
+            ]
             for field in ("containers", "initContainers")
         },
     }
@@ -105,14 +123,20 @@ def _build_spec(spec: Document, variables: list[Document]) -> dict[str, Any]:
     return kept | {field: entries for field, entries in lists.items() if entries}
 
 
-def _build_container(container: Document, tokens: set[str], variables: list[Document]) -> dict[str, Any]:
+def _build_container(
+    container: Document, tokens: set[str], variables: list[Document]
+) -> dict[str, Any]:
     own = list(container.get("env") or ())
     known = {found["name"] for found in own}
     lists = {
         "env": own + [found for found in variables if found["name"] not in known],
-        "volumeMounts": [mount for mount in container.get("volumeMounts") or () if mount["name"] not in tokens],
+        "volumeMounts": [
+            mount for mount in container.get("volumeMounts") or () if mount["name"] not in tokens
+        ],
     }
-    return _without(container, lists.keys()) | {field: entries for field, entries in lists.items() if entries}
+    return _without(container, lists.keys()) | {
+        field: entries for field, entries in lists.items() if entries
+    }
 
 
 def _is_token(volume: Document) -> bool:

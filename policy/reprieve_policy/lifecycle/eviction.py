@@ -64,7 +64,11 @@ class CheckpointOutcome(StrEnum):
     @property
     def is_failure(self) -> bool:
         """True where work was lost that a checkpoint should have kept."""
-        return self in (CheckpointOutcome.UNRESPONSIVE, CheckpointOutcome.TIMED_OUT, CheckpointOutcome.REFUSED)
+        return self in (
+            CheckpointOutcome.UNRESPONSIVE,
+            CheckpointOutcome.TIMED_OUT,
+            CheckpointOutcome.REFUSED,
+        )
 
 
 class Source(StrEnum):
@@ -175,7 +179,11 @@ def parse(text: str) -> Eviction | None:
         return None
     try:
         document = json.loads(text)
-        return _from_document(document) if isinstance(document, dict) and document.get("v") == 1 else None
+        return (
+            _from_document(document)
+            if isinstance(document, dict) and document.get("v") == 1
+            else None
+        )
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
 

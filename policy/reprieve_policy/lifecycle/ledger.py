@@ -58,7 +58,9 @@ def _completion_index(metadata: ObjectMeta) -> str:
     return index if _INDEX.fullmatch(index) else SHARED_SLOT
 
 
-def record(ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, now: datetime) -> Ledger:
+def record(
+    ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, now: datetime
+) -> Ledger:
     """Return the ledger with this eviction counted once, however often it is recorded."""
     before = ledger.get(slot)
     if before is not None and eviction.eviction_id in before.eviction_ids:
@@ -93,12 +95,16 @@ def retract(ledger: Ledger, slot: str, eviction: Eviction) -> Ledger:
     if before.preempted_count == 1:
         return others
     known = tuple(found for found in before.eviction_ids if found != eviction.eviction_id)
-    return others | {slot: replace(before, preempted_count=before.preempted_count - 1, eviction_ids=known)}
+    return others | {
+        slot: replace(before, preempted_count=before.preempted_count - 1, eviction_ids=known)
+    }
 
 
 def last_saved_at(ledger: Ledger) -> datetime | None:
     """Return when any pod of the owner last acknowledged a checkpoint, as far as the ledger tells."""
-    return max((entry.checkpoint.saved_at for entry in ledger.values() if entry.checkpoint), default=None)
+    return max(
+        (entry.checkpoint.saved_at for entry in ledger.values() if entry.checkpoint), default=None
+    )
 
 
 def render(ledger: Ledger) -> str:
@@ -147,7 +153,11 @@ def _to_document(entry: LedgerEntry) -> dict[str, object]:
     }
     if entry.checkpoint is not None:
         saved = entry.checkpoint
-        document["saved"] = {"at": timestamp.render(saved.saved_at), "step": saved.step, "path": saved.path}
+        document["saved"] = {
+            "at": timestamp.render(saved.saved_at),
+            "step": saved.step,
+            "path": saved.path,
+        }
     return document
 
 
@@ -155,7 +165,12 @@ def _from_document(value: object) -> LedgerEntry | None:
     if not isinstance(value, dict):
         return None
     count, first, ids = value.get("count"), timestamp.parse(value.get("first")), value.get("ids")
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MAX_COUNT or first is None:
+    if (
+        not isinstance(count, int)
+        or isinstance(count, bool)
+        or not 1 <= count <= _MAX_COUNT
+        or first is None
+    ):
         return None
     return LedgerEntry(
         preempted_count=count,
@@ -167,7 +182,9 @@ def _from_document(value: object) -> LedgerEntry | None:
 
 def _ids_from(value: object) -> tuple[str, ...]:
     ids = value if isinstance(value, list) else []
-    return tuple(known for known in ids if isinstance(known, str) and texts.is_clean(known))[-_MAX_IDS:]
+    return tuple(known for known in ids if isinstance(known, str) and texts.is_clean(known))[
+        -_MAX_IDS:
+    ]
 
 
 def _checkpoint_from(value: object) -> Checkpoint | None:

@@ -36,7 +36,11 @@ def is_lost(node: NodeHealth | None) -> bool:
 def needs_node_check(before: Eviction, after: Eviction, settings: PolicySettings) -> bool:
     """True where the grace of a DELETE of ours is chosen between the two, and the admin wants the node looked at."""
     is_chosen = after.phase is Phase.TERMINATING and before.phase is not Phase.TERMINATING
-    return settings.force_delete_on_lost_nodes and is_chosen and after.outcome is not CheckpointOutcome.OVERTAKEN
+    return (
+        settings.force_delete_on_lost_nodes
+        and is_chosen
+        and after.outcome is not CheckpointOutcome.OVERTAKEN
+    )
 
 
 def is_node_name(text: str) -> bool:

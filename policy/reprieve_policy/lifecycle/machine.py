@@ -15,7 +15,15 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.preemption.protection import Protection
 
 from . import mark, termination
-from .eviction import AWAITING_WORKLOAD, WITH_DEADLINE, Checkpoint, Eviction, Phase, PreemptionCause, Source
+from .eviction import (
+    AWAITING_WORKLOAD,
+    WITH_DEADLINE,
+    Checkpoint,
+    Eviction,
+    Phase,
+    PreemptionCause,
+    Source,
+)
 from .transitions import TABLE, Observation, Transition
 
 MAX_ATTEMPTS = 3
@@ -104,20 +112,30 @@ def begin_eviction(
     )
 
 
-def begin_as_gang_member(origin: Eviction, pod_uid: str, now: datetime, before: Eviction | None = None) -> Eviction:
+def begin_as_gang_member(
+    origin: Eviction, pod_uid: str, now: datetime, before: Eviction | None = None
+) -> Eviction:
     """Return the first state of a pod that goes because `origin` does: who asked, how and why, stay visible.
 
     `before`: the state that it carries of an earlier one. That a native eviction had asked for it is not forgotten.
 
     Its notice counts from now, as everybody's does; the others wait for it no longer than until their own ceiling.
     """
-    asked = mark.Mark(initiator=origin.initiator, reason=origin.reason, grace_seconds=origin.mark_grace_seconds)
+    asked = mark.Mark(
+        initiator=origin.initiator, reason=origin.reason, grace_seconds=origin.mark_grace_seconds
+    )
     joined = begin_eviction(asked, Source.GANG, pod_uid, now, must_evict=origin.must_evict)
-    return replace(joined, cause=origin.cause, request_uid="" if before is None else before.request_uid)
+    return replace(
+        joined, cause=origin.cause, request_uid="" if before is None else before.request_uid
+    )
 
 
 def decide(
-    eviction: Eviction, seen: ObservedVictim, plan: CheckpointPlan, settings: PolicySettings, now: datetime
+    eviction: Eviction,
+    seen: ObservedVictim,
+    plan: CheckpointPlan,
+    settings: PolicySettings,
+    now: datetime,
 ) -> LifecycleDecision:
     """Walk the table from `eviction` as far as what is seen leads; `now` is aware UTC."""
     context = _Context(seen, plan, settings, now)
@@ -132,7 +150,10 @@ def decide(
         eviction = _enter(eviction, move, context)
         moves.append(move)
         # An answer is good for one move, as is a lost hint; without this, one "defer" would be counted for ever.
-        context = replace(context, seen=replace(context.seen, answer=None, hint_lost=False, request_forgotten=False))
+        context = replace(
+            context,
+            seen=replace(context.seen, answer=None, hint_lost=False, request_forgotten=False),
+        )
 
 
 def may_postpone_write(decision: LifecycleDecision, answer: CheckpointAnswer | None) -> bool:
@@ -140,7 +161,11 @@ def may_postpone_write(decision: LifecycleDecision, answer: CheckpointAnswer | N
 
     Only an answer that names the eviction can: one without a document is given once, and would be asked for by another hint.
     """
-    return decision.transitions == _ONLY_ACKNOWLEDGED and answer is not None and answer.eviction_id is not None
+    return (
+        decision.transitions == _ONLY_ACKNOWLEDGED
+        and answer is not None
+        and answer.eviction_id is not None
+    )
 
 
 def next_wake(eviction: Eviction) -> datetime | None:
@@ -156,7 +181,9 @@ def awaits_workload(phase: Phase) -> bool:
 def _observe(eviction: Eviction, context: _Context) -> Observation | None:
     """Return the one thing that counts most: what ends the wait before what prolongs it."""
     seen, phase = context.seen, eviction.phase
-    is_to_stay = seen.eviction_blocked and termination.stays_for_budget(eviction, context.settings, context.now)
+    is_to_stay = seen.eviction_blocked and termination.stays_for_budget(
+        eviction, context.settings, context.now
+    )
     facts = (
         (phase is Phase.GONE and seen.is_replaced, Observation.REPLACED),
         (seen.is_gone, Observation.OBJECT_GONE),
@@ -165,7 +192,8 @@ def _observe(eviction: Eviction, context: _Context) -> Observation | None:
         (not seen.is_marked, Observation.MARK_REMOVED),
         (phase is Phase.REPRIEVED and seen.is_requested_by_deleter, Observation.REQUESTED_AGAIN),
         (
-            phase in _READY_TO_TERMINATE and (seen.may_terminate or _is_over(eviction, context.now)),
+            phase in _READY_TO_TERMINATE
+            and (seen.may_terminate or _is_over(eviction, context.now)),
             Observation.RELEASED,
         ),
         (phase is Phase.REPRIEVED and _is_over(eviction, context.now), Observation.PROTECTION_OVER),
@@ -193,7 +221,11 @@ def _observe_request(eviction: Eviction, context: _Context) -> Observation:
         # Once: a deadline that somebody moves for ever would protect for ever.
         if eviction.refused_on is None and context.now < reprieve.until:
             return Observation.PROTECTED_FOR_NOW
-    return Observation.CHECKPOINT_WANTED if context.plan.gives_notice else Observation.CHECKPOINT_UNWANTED
+    return (
+        Observation.CHECKPOINT_WANTED
+        if context.plan.gives_notice
+        else Observation.CHECKPOINT_UNWANTED
+    )
 
 
 def _observe_answer(eviction: Eviction, seen: ObservedVictim) -> Observation | None:
@@ -217,7 +249,11 @@ def _observe_loss(eviction: Eviction, context: _Context) -> Observation | None:
 def _observe_deadline(eviction: Eviction, now: datetime) -> Observation | None:
     if not _is_over(eviction, now):
         return None
-    return Observation.DEADLINE_UNANSWERED if eviction.phase is Phase.HINTED else Observation.DEADLINE_ANSWERED
+    return (
+        Observation.DEADLINE_UNANSWERED
+        if eviction.phase is Phase.HINTED
+        else Observation.DEADLINE_ANSWERED
+    )
 
 
 _ONLY_ACKNOWLEDGED = (TABLE[Phase.HINTED][Observation.ANSWERED],)
@@ -260,21 +296,29 @@ def _enter_spared(eviction: Eviction, context: _Context) -> Eviction:
 
 def _enter_hinted(eviction: Eviction, context: _Context) -> Eviction:
     """Give the whole timeout, also where an operator lost the hint; but nobody gains time by forgetting."""
-    told = replace(eviction, hinted_at=eviction.hinted_at or context.now, attempt=eviction.attempt + 1)
+    told = replace(
+        eviction, hinted_at=eviction.hinted_at or context.now, attempt=eviction.attempt + 1
+    )
     if context.seen.request_forgotten and eviction.deadline is not None:
         return told
     return _prolong(told, context.now + timedelta(seconds=context.plan.timeout_seconds), context)
 
 
 def _enter_extended(eviction: Eviction, context: _Context) -> Eviction:
-    extension = timedelta(seconds=context.plan.timeout_seconds * context.settings.extension_percent / 100)
+    extension = timedelta(
+        seconds=context.plan.timeout_seconds * context.settings.extension_percent / 100
+    )
     return _prolong(eviction, _deadline(eviction) + extension, context)
 
 
 def _enter_deferred(eviction: Eviction, context: _Context) -> Eviction:
     """Grant what is asked for, up to `max-deferral`."""
     answer, longest = context.seen.answer, context.plan.max_deferral_seconds
-    asked = longest if answer is None or answer.defer_seconds is None else min(answer.defer_seconds, longest)
+    asked = (
+        longest
+        if answer is None or answer.defer_seconds is None
+        else min(answer.defer_seconds, longest)
+    )
     return _prolong(eviction, context.now + timedelta(seconds=asked), context)
 
 

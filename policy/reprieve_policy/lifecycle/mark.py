@@ -97,7 +97,9 @@ def read_request(annotations: Mapping[str, str]) -> Mark | None:
 
 def render_request(uid: str, requesters: Iterable[str]) -> str:
     """Return the annotation by which the native Eviction `uid` asks."""
-    return json.dumps({"uid": uid, "requesters": _text(", ".join(requesters))}, separators=(",", ":"))
+    return json.dumps(
+        {"uid": uid, "requesters": _text(", ".join(requesters))}, separators=(",", ":")
+    )
 
 
 def parse_annotation(text: str, path: str) -> Mark | Violation:
@@ -105,7 +107,9 @@ def parse_annotation(text: str, path: str) -> Mark | Violation:
     if text == "true":
         return Mark()
     if len(text) > MAX_ANNOTATION:
-        return Violation(path, ViolationKind.INVALID, text, f"must be at most {MAX_ANNOTATION} characters")
+        return Violation(
+            path, ViolationKind.INVALID, text, f"must be at most {MAX_ANNOTATION} characters"
+        )
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -140,11 +144,26 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
     grace = options.get("gracePeriodSeconds") if isinstance(options, dict) else options
     moment = document.get("timestamp")
     checks = (
-        ("timestamp", moment, moment is None or timestamp.parse(moment) is not None, "must be RFC 3339 or an epoch"),
-        ("initiator", document.get("initiator"), _is_text(document.get("initiator")), "must be a string"),
+        (
+            "timestamp",
+            moment,
+            moment is None or timestamp.parse(moment) is not None,
+            "must be RFC 3339 or an epoch",
+        ),
+        (
+            "initiator",
+            document.get("initiator"),
+            _is_text(document.get("initiator")),
+            "must be a string",
+        ),
         ("reason", document.get("reason"), _is_text(document.get("reason")), "must be a string"),
         ("deleteOptions", options, isinstance(options, dict), "must be an object"),
-        ("deleteOptions.gracePeriodSeconds", grace, _is_grace(grace), "must be whole seconds, 0 or more"),
+        (
+            "deleteOptions.gracePeriodSeconds",
+            grace,
+            _is_grace(grace),
+            "must be whole seconds, 0 or more",
+        ),
     )
     for field, value, is_good, detail in checks:
         if not is_good:
@@ -159,7 +178,8 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
 
 def _is_labelled(labels: Mapping[str, str]) -> bool:
     return (
-        labels.get(SOFT_EVICTION) in REQUESTING_VALUES or labels.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
+        labels.get(SOFT_EVICTION) in REQUESTING_VALUES
+        or labels.get(KOORDINATOR_SOFT_EVICTION, "") not in _NOT_A_MARK
     )
 
 
@@ -173,7 +193,9 @@ def _is_text(value: object) -> bool:
 
 
 def _is_grace(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64)
+    return value is None or (
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64
+    )
 
 
 def _text(value: object) -> str:

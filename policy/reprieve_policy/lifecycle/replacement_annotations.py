@@ -62,7 +62,10 @@ def read(annotations: Mapping[str, str]) -> ledger.LedgerEntry | None:
 
     Whoever makes a pod may write it: it is information, and no decision is made by it.
     """
-    count, first = _COUNT.parse(annotations.get(keys.PREEMPTED_COUNT, ""), ""), annotations.get(keys.FIRST_SUBMITTED_AT)
+    count, first = (
+        _COUNT.parse(annotations.get(keys.PREEMPTED_COUNT, ""), ""),
+        annotations.get(keys.FIRST_SUBMITTED_AT),
+    )
     submitted_at = timestamp.parse(first)
     if not isinstance(count, int) or submitted_at is None:
         return None
@@ -72,7 +75,9 @@ def read(annotations: Mapping[str, str]) -> ledger.LedgerEntry | None:
     )
     named = path if path is not None and path != _UNNAMED and text.is_clean(path) else None
     saved = None if saved_at is None or path is None else Checkpoint(saved_at=saved_at, path=named)
-    return ledger.LedgerEntry(preempted_count=count, first_submitted_at=submitted_at, eviction_ids=(), checkpoint=saved)
+    return ledger.LedgerEntry(
+        preempted_count=count, first_submitted_at=submitted_at, eviction_ids=(), checkpoint=saved
+    )
 
 
 def build_variables(
@@ -96,5 +101,7 @@ def decide_changes(
             known = {variable.name for variable in container.env or ()}
             path, is_there = f"/spec/{field}/{index}/env", container.env is not None
             yield from (
-                ListAddition(path, found.to_env_entry(), is_there) for found in variables if found.name not in known
+                ListAddition(path, found.to_env_entry(), is_there)
+                for found in variables
+                if found.name not in known
             )

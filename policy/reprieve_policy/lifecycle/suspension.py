@@ -80,7 +80,11 @@ def ends_by_suspension(eviction: Eviction) -> bool:
 
 def readiness_of(eviction: Eviction | None, *, is_announced: bool) -> SuspensionReadiness:
     """Return how far a living pod is; `None`: it is no victim."""
-    if eviction is None or eviction.must_evict or (eviction.outcome is not None and not ends_by_suspension(eviction)):
+    if (
+        eviction is None
+        or eviction.must_evict
+        or (eviction.outcome is not None and not ends_by_suspension(eviction))
+    ):
         return SuspensionReadiness.PREVENTS_SUSPENSION
     if eviction.phase is not Phase.TERMINATING:
         return SuspensionReadiness.SAVING
@@ -88,7 +92,12 @@ def readiness_of(eviction: Eviction | None, *, is_announced: bool) -> Suspension
 
 
 def decide(
-    hold: SuspensionRecord | None, *, since: datetime | None, generation: int, is_suspended: bool, now: datetime
+    hold: SuspensionRecord | None,
+    *,
+    since: datetime | None,
+    generation: int,
+    is_suspended: bool,
+    now: datetime,
 ) -> SuspendedJobAction:
     """Return what becomes of a Job with our label; `since`: when the job controller saw it suspended, as it says."""
     if not is_suspended:
@@ -102,7 +111,11 @@ def decide(
 
 def render(hold: SuspensionRecord) -> str:
     """Return the hold as compact JSON."""
-    document = {"v": 1, "since": timestamp.render(hold.since), "until": timestamp.render(hold.until)}
+    document = {
+        "v": 1,
+        "since": timestamp.render(hold.since),
+        "until": timestamp.render(hold.until),
+    }
     return json.dumps(document | {"generation": hold.generation}, separators=(",", ":"))
 
 
@@ -116,6 +129,11 @@ def parse(text: str) -> SuspensionRecord | None:
         return None
     since, until = timestamp.parse(document.get("since")), timestamp.parse(document.get("until"))
     generation = document.get("generation")
-    if since is None or until is None or not isinstance(generation, int) or isinstance(generation, bool):
+    if (
+        since is None
+        or until is None
+        or not isinstance(generation, int)
+        or isinstance(generation, bool)
+    ):
         return None
     return SuspensionRecord(since, until, generation)

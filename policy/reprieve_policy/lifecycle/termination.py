@@ -54,8 +54,14 @@ class _SuspensionRule(NamedTuple):
 
 
 _SUSPENDING = (
-    _SuspensionRule(lambda job: job.is_suspended or SuspensionReadiness.SAVING in job.other_pods, EvictionMethod.WAIT),
-    _SuspensionRule(lambda job: SuspensionReadiness.READY in job.other_pods, EvictionMethod.SET_DISRUPTION_CONDITION),
+    _SuspensionRule(
+        lambda job: job.is_suspended or SuspensionReadiness.SAVING in job.other_pods,
+        EvictionMethod.WAIT,
+    ),
+    _SuspensionRule(
+        lambda job: SuspensionReadiness.READY in job.other_pods,
+        EvictionMethod.SET_DISRUPTION_CONDITION,
+    ),
     _SuspensionRule(lambda _: True, EvictionMethod.SUSPEND),
 )
 
@@ -115,7 +121,9 @@ def budget_wait_ends_at(eviction: Eviction, settings: PolicySettings) -> datetim
     return budget_held_since(eviction) + timedelta(seconds=settings.ceiling_seconds)
 
 
-def carry_over_budget_hold(begun: Eviction, before: Eviction | None, settings: PolicySettings) -> Eviction:
+def carry_over_budget_hold(
+    begun: Eviction, before: Eviction | None, settings: PolicySettings
+) -> Eviction:
     """Return the first state of a pod with what remains of the eviction before, which a budget held until its ceiling.
 
     Notice begins anew; what others wait does not (`waits_until`), unless the pod was nobody's victim for as long as that. Without
@@ -124,7 +132,9 @@ def carry_over_budget_hold(begun: Eviction, before: Eviction | None, settings: P
     since = None if before is None else _previous_hold_began(before, settings)
     if before is None or since is None:
         return begun
-    is_new = begun.requested_at >= ceiling_of(before, settings) + timedelta(seconds=settings.ceiling_seconds)
+    is_new = begun.requested_at >= ceiling_of(before, settings) + timedelta(
+        seconds=settings.ceiling_seconds
+    )
     return begun if is_new else replace(begun, held_since=since)
 
 

@@ -142,7 +142,13 @@ def cost_inputs_of(
 def cost_of(stake: CostInputs, work: WorkProgress, now: datetime) -> Cost:
     """Return what it costs to preempt a pod with this stake now."""
     checkpoint, recompute, invested = (seconds / _HOUR for seconds in _parts(stake, work, now))
-    return Cost(device=stake.device, checkpoint=checkpoint, recompute=recompute, walltime=invested, stated=stake.stated)
+    return Cost(
+        device=stake.device,
+        checkpoint=checkpoint,
+        recompute=recompute,
+        walltime=invested,
+        stated=stake.stated,
+    )
 
 
 def sort_key_of(stake: CostInputs, work: WorkProgress, now: datetime) -> tuple[int, float]:

@@ -45,4 +45,6 @@ def _is_met(status: PodDisruptionBudgetStatus) -> bool:
 
 
 def _is_ready(pod: Pod) -> bool:
-    return any((found.type, found.status) == ("Ready", "True") for found in pod.status.conditions or ())
+    return any(
+        (found.type, found.status) == ("Ready", "True") for found in pod.status.conditions or ()
+    )

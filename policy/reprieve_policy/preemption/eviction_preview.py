@@ -73,7 +73,11 @@ def _steps(subject: PreviewedPod, plan: CheckpointPlan, settings: PolicySettings
     gang_of = membership.read(subject.view)
     if gang_of is not None and subject.disruption_mode is DisruptionMode.ALL:
         yield f"its gang {quote(gang_of.name)} goes as a whole: none is deleted before the last has answered"
-    if gang_of is not None and subject.native_group is not None and subject.native_group.min_count is not None:
+    if (
+        gang_of is not None
+        and subject.native_group is not None
+        and subject.native_group.min_count is not None
+    ):
         yield f"its PodGroup {quote(gang_of.name)} places {subject.native_group.min_count} pods together, or none"
     owner = controller_of(subject.metadata)
     if plan.requeue is Requeue.AUTO and owners.ledger_kind_of(owner) is not None:
@@ -100,7 +104,9 @@ def _notice(subject: PreviewedPod, plan: CheckpointPlan, settings: PolicySetting
     if longer > plan.timeout_seconds:
         times.append(f"{duration.render(longer)} if it answers and is slow")
     if plan.max_deferral_seconds:
-        times.append(f"up to {duration.render(plan.max_deferral_seconds)} more where it asks for that")
+        times.append(
+            f"up to {duration.render(plan.max_deferral_seconds)} more where it asks for that"
+        )
     yield ", ".join(times) + f"; never more than {duration.render(ceiling)} in all"
 
 
@@ -123,7 +129,11 @@ def _carry(hint: Hint) -> str:
         return f"a gRPC call to port {hint.port} of its own address"
     if isinstance(hint, SignalHint):
         return f"SIG{hint.signal} to container {quote(hint.container)}"
-    return f"file {quote(hint.path)}" if isinstance(hint, FileHint) else f"annotation {keys.CHECKPOINT_REQUEST}"
+    return (
+        f"file {quote(hint.path)}"
+        if isinstance(hint, FileHint)
+        else f"annotation {keys.CHECKPOINT_REQUEST}"
+    )
 
 
 def _grace_seconds(subject: PreviewedPod, settings: PolicySettings) -> int:

@@ -23,9 +23,21 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube import timestamp
 from reprieve_policy.kube.objects import PodView
 from reprieve_policy.lifecycle import mark, termination
-from reprieve_policy.lifecycle.eviction import WITH_DEADLINE, Eviction, Phase, ProtectionReason, Source
+from reprieve_policy.lifecycle.eviction import (
+    WITH_DEADLINE,
+    Eviction,
+    Phase,
+    ProtectionReason,
+    Source,
+)
 from reprieve_policy.lifecycle.transitions import TERMINAL
-from reprieve_policy.verdict import MetadataChange, Violation, ViolationKind, annotation_path, label_path
+from reprieve_policy.verdict import (
+    MetadataChange,
+    Violation,
+    ViolationKind,
+    annotation_path,
+    label_path,
+)
 
 from . import protection as reprieve
 from . import selection
@@ -161,11 +173,18 @@ def should_answer_not_found(
     then. Without this, victims that save and go while it sleeps over the first would go unnoticed, and their room stay
     empty for up to five minutes. Told so, it is through at once, and sleeps over the last.
     """
-    return door is RequestKind.PREEMPTION and is_asynchronous and ruling.is_postponed and is_followed
+    return (
+        door is RequestKind.PREEMPTION and is_asynchronous and ruling.is_postponed and is_followed
+    )
 
 
 def mark_changes(
-    door: RequestKind, preemptor_uid: str, now: datetime, *, is_exempt: bool = False, is_for_sensitive: bool = False
+    door: RequestKind,
+    preemptor_uid: str,
+    now: datetime,
+    *,
+    is_exempt: bool = False,
+    is_for_sensitive: bool = False,
 ) -> tuple[MetadataChange, ...]:
     """Return the mark: a scheduler's is Koordinator's, so that it is read as a preemption; a drain's is ours, and honoured.
 
@@ -178,7 +197,9 @@ def mark_changes(
     """
     if door is RequestKind.EVICTION:
         return (MetadataChange("labels", keys.SOFT_EVICTION, mark.EVICT),)
-    reason = f"{_REASON} {preemptor_uid}".strip() + (", which is sensitive" if is_for_sensitive else "")
+    reason = f"{_REASON} {preemptor_uid}".strip() + (
+        ", which is sensitive" if is_for_sensitive else ""
+    )
     asked = mark.Mark(initiator=mark.GUARD_INITIATOR, reason=reason, requested_at=now)
     return (
         MetadataChange("labels", keys.SOFT_EVICTION, mark.REQUESTED if is_exempt else mark.MARKED),
@@ -187,7 +208,9 @@ def mark_changes(
     )
 
 
-def has_victims_elsewhere(preemptor_uid: str, node: str, victims: Iterable[tuple[TargetPod, str]]) -> bool:
+def has_victims_elsewhere(
+    preemptor_uid: str, node: str, victims: Iterable[tuple[TargetPod, str]]
+) -> bool:
     """True where a victim of this preemptor on another node than `node` is not gone yet; `victims`: each with its node."""
     return any(where != node and _is_victim_of(preemptor_uid, victim) for victim, where in victims)
 
@@ -203,10 +226,16 @@ def _is_victim_of(preemptor_uid: str, sought: TargetPod) -> bool:
     return state.source is Source.KOORDINATOR and state.phase is not Phase.REPRIEVED
 
 
-def _decide_requested(sought: TargetPod, seeker: Requester, facts: Facts, now: datetime) -> GuardDecision | None:
+def _decide_requested(
+    sought: TargetPod, seeker: Requester, facts: Facts, now: datetime
+) -> GuardDecision | None:
     """Rule on a pod that was asked to go before."""
     state = sought.state
-    if state is None or state.phase in TERMINAL or (state.phase is Phase.REPRIEVED and seeker.is_exempt):
+    if (
+        state is None
+        or state.phase in TERMINAL
+        or (state.phase is Phase.REPRIEVED and seeker.is_exempt)
+    ):
         if not sought.is_marked:
             return None
         return (
@@ -221,7 +250,9 @@ def _decide_requested(sought: TargetPod, seeker: Requester, facts: Facts, now: d
         and now >= termination.budget_wait_ends_at(state, facts.settings)
     ):
         # It was told, and stays while a budget holds its eviction. Without this, what protects it would have ended with that.
-        protected = None if seeker.overrides_protection else _decide_protected(sought, seeker, facts, now)
+        protected = (
+            None if seeker.overrides_protection else _decide_protected(sought, seeker, facts, now)
+        )
         return protected or ALLOWED
     if now >= ceiling + timedelta(seconds=GRACE_AFTER_CEILING_SECONDS):
         return ALLOWED
@@ -231,7 +262,9 @@ def _decide_requested(sought: TargetPod, seeker: Requester, facts: Facts, now: d
 def _decide_in_progress(state: Eviction, door: RequestKind) -> GuardDecision:
     until = state.deadline if state.phase in WITH_DEADLINE else None
     if state.phase is Phase.REPRIEVED:
-        refused = _refused(_PROTECTION_VIOLATIONS[state.refused_on or ProtectionReason.NEAR_COMPLETION], until)
+        refused = _refused(
+            _PROTECTION_VIOLATIONS[state.refused_on or ProtectionReason.NEAR_COMPLETION], until
+        )
         # An eviction waits for what a preemption waits for, and changes nothing of it.
         return replace(refused, is_postponed=door is RequestKind.EVICTION)
     # Saved or settled, it waits for its gang, or for nothing at all: its deadline is the ceiling, and tells nothing.
@@ -240,7 +273,9 @@ def _decide_in_progress(state: Eviction, door: RequestKind) -> GuardDecision:
     return _postponed(f"it is asked to save a checkpoint{_by(until)}", until)
 
 
-def _decide_protected(sought: TargetPod, seeker: Requester, facts: Facts, now: datetime) -> GuardDecision | None:
+def _decide_protected(
+    sought: TargetPod, seeker: Requester, facts: Facts, now: datetime
+) -> GuardDecision | None:
     """Rule on a pod that its own policy, or the preemptor's, keeps from being preempted."""
     # Whether a gang is complete is not one pod's to say: it is marked, and the operator, which sees all of it, decides.
     walltime = None if sought.evicted_as_a_unit else sought.walltime
@@ -251,16 +286,23 @@ def _decide_protected(sought: TargetPod, seeker: Requester, facts: Facts, now: d
         # Without its figures and names: whoever reads a scheduler's log or events may own neither the pod nor the rest of its gang.
         ground, until = seeker.refusal.reason, seeker.refusal.until
         # With its date: a toleration may hold for weeks.
-        said = selection.REASON_MESSAGES[ground] + ("" if until is None else f", until {timestamp.render(until)}")
+        said = selection.REASON_MESSAGES[ground] + (
+            "" if until is None else f", until {timestamp.render(until)}"
+        )
         return GuardDecision(
-            violation=Violation(_PATHS.get(ground, "metadata"), ViolationKind.FORBIDDEN, None, said), until=until
+            violation=Violation(
+                _PATHS.get(ground, "metadata"), ViolationKind.FORBIDDEN, None, said
+            ),
+            until=until,
         )
     if seeker.has_victims_elsewhere:
         return _refused(_VICTIMS_ELSEWHERE, None)
     return None
 
 
-def _decide_unprotected(sought: TargetPod, seeker: Requester, facts: Facts, now: datetime) -> GuardDecision:
+def _decide_unprotected(
+    sought: TargetPod, seeker: Requester, facts: Facts, now: datetime
+) -> GuardDecision:
     """Rule on a pod that nothing protects: one that wants notice gets it, and so does a gang of which a scheduler takes a part.
 
     `deletes_preempted` spares a scheduler the notice of a single pod, not of a gang.
@@ -270,7 +312,11 @@ def _decide_unprotected(sought: TargetPod, seeker: Requester, facts: Facts, now:
     if is_deleted or not plan.gives_notice or not sought.has_started:
         # Without this, the rest of its gang would run on, and come to nothing.
         is_torn = sought.evicted_as_a_unit and seeker.request_kind is RequestKind.PREEMPTION
-        return replace(_postponed("all of its gang is asked to go first", None), sets_mark=True) if is_torn else ALLOWED
+        return (
+            replace(_postponed("all of its gang is asked to go first", None), sets_mark=True)
+            if is_torn
+            else ALLOWED
+        )
     if seeker.eviction_blocked:
         return _refused(_BLOCKED_BY_BUDGET, None)
     until = now + timedelta(seconds=min(plan.timeout_seconds, facts.settings.ceiling_seconds))
@@ -283,7 +329,11 @@ def _postponed(why: str, until: datetime | None) -> GuardDecision:
 
 
 def _refused(violation: Violation, until: datetime | None) -> GuardDecision:
-    said = violation if until is None else replace(violation, detail=f"{violation.detail}, until {_clock(until)}")
+    said = (
+        violation
+        if until is None
+        else replace(violation, detail=f"{violation.detail}, until {_clock(until)}")
+    )
     return GuardDecision(violation=said, until=until)
 
 
@@ -295,16 +345,24 @@ def _clock(moment: datetime) -> str:
     return f"{moment:%H:%M:%SZ}"
 
 
-TOO_MANY_EVICTIONS = _postponed("too many evictions at once to look at each of them, try again", None)
+TOO_MANY_EVICTIONS = _postponed(
+    "too many evictions at once to look at each of them, try again", None
+)
 """Of an eviction: whoever evicts tries again."""
 _REASON = "preempted by pod"
 _FINISHED_SAVING = (Phase.SETTLED, Phase.SAVED, Phase.TERMINATING)
 _PROTECTION_VIOLATIONS = {
     ProtectionReason.NON_PREEMPTIBLE: Violation(
-        label_path("", keys.PREEMPTION_CLASS), ViolationKind.FORBIDDEN, None, "nobody may preempt this pod"
+        label_path("", keys.PREEMPTION_CLASS),
+        ViolationKind.FORBIDDEN,
+        None,
+        "nobody may preempt this pod",
     ),
     ProtectionReason.NEAR_COMPLETION: Violation(
-        "spec.activeDeadlineSeconds", ViolationKind.FORBIDDEN, None, "it is almost complete, and is let finish"
+        "spec.activeDeadlineSeconds",
+        ViolationKind.FORBIDDEN,
+        None,
+        "it is almost complete, and is let finish",
     ),
 }
 _PATHS = {
@@ -320,6 +378,9 @@ _VICTIMS_ELSEWHERE = Violation(
     "the preemptor's victims on another node are not gone yet",
 )
 _BLOCKED_BY_BUDGET = Violation(
-    label_path("", keys.SOFT_EVICTION), ViolationKind.FORBIDDEN, None, "its PodDisruptionBudget allows no eviction now"
+    label_path("", keys.SOFT_EVICTION),
+    ViolationKind.FORBIDDEN,
+    None,
+    "its PodDisruptionBudget allows no eviction now",
 )
 """What the API server would say itself, later. Without this, a budget that allows one by then would let the pod go without notice."""

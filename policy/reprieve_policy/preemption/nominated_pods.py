@@ -80,7 +80,9 @@ class FreedCapacity:
     """Its native group goes with it: who preempts may be nominated to any of the nodes where that runs. Which these are, is not known here."""
 
 
-def possible_preemptors(nominees: Iterable[NominatedPod], vacancy: FreedCapacity) -> list[NominatedPod]:
+def possible_preemptors(
+    nominees: Iterable[NominatedPod], vacancy: FreedCapacity
+) -> list[NominatedPod]:
     """Return the pods that a victim may make room for: on its own node first, the highest priority first, then the oldest.
 
     Those that were not turned away are last: some other scheduler than kube-scheduler may preempt for them all the same.
@@ -90,7 +92,9 @@ def possible_preemptors(nominees: Iterable[NominatedPod], vacancy: FreedCapacity
     """
     there = (one for one in nominees if _is_there(one, vacancy) and one.pod.is_pending)
     found = (one for one in there if one.is_in_pod_group or one.priority > vacancy.priority)
-    return sorted(found, key=lambda one: (not one.was_unschedulable, one.node != vacancy.node, *_rank(one)))
+    return sorted(
+        found, key=lambda one: (not one.was_unschedulable, one.node != vacancy.node, *_rank(one))
+    )
 
 
 def _is_there(nominee: NominatedPod, vacancy: FreedCapacity) -> bool:

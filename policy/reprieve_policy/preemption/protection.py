@@ -23,7 +23,9 @@ class Protection(NamedTuple):
     until: datetime | None
 
 
-def decide_protection(view: PodView, facts: Facts, walltime: Walltime | None, now: datetime) -> Protection | None:
+def decide_protection(
+    view: PodView, facts: Facts, walltime: Walltime | None, now: datetime
+) -> Protection | None:
     """Return what protects this pod now; `walltime` is the tightest that bounds it. First that holds of the two grounds."""
     if known.is_non_preemptible(view, facts):
         return Protection(ProtectionReason.NON_PREEMPTIBLE, None)
@@ -40,10 +42,17 @@ def protection_of_gang(found: Iterable[Protection | None]) -> Protection | None:
     complete. Without this, a small pod beside a thousand others would, by its own deadline, protect them.
     """
     reprieves = list(found)
-    lasting = next((reprieve for reprieve in reprieves if reprieve is not None and reprieve.until is None), None)
+    lasting = next(
+        (reprieve for reprieve in reprieves if reprieve is not None and reprieve.until is None),
+        None,
+    )
     if lasting is not None:
         return lasting
-    ends = {reprieve.until: reprieve for reprieve in reprieves if reprieve is not None and reprieve.until is not None}
+    ends = {
+        reprieve.until: reprieve
+        for reprieve in reprieves
+        if reprieve is not None and reprieve.until is not None
+    }
     return ends[max(ends)] if ends and None not in reprieves else None
 
 

@@ -58,22 +58,31 @@ class ReclaimResult(NamedTuple):
     """When one that goes is asked; `None`: at once."""
 
 
-def home_namespace_of(labels: Mapping[str, str], taints: Iterable[tuple[str, str]]) -> str | Violation:
+def home_namespace_of(
+    labels: Mapping[str, str], taints: Iterable[tuple[str, str]]
+) -> str | Violation:
     """Return the Namespace that a node belongs to, by its label or its taints (`(key, value)`)."""
     path = label_path("", keys.HOME_NAMESPACE)
     said = labels.get(keys.HOME_NAMESPACE, "")
     tainted = sorted({value for key, value in taints if key == keys.HOME_NAMESPACE and value})
     if not said and not tainted:
         return Violation(
-            path, ViolationKind.REQUIRED, None, "without it the node is home to all, and nothing on it is borrowed"
+            path,
+            ViolationKind.REQUIRED,
+            None,
+            "without it the node is home to all, and nothing on it is borrowed",
         )
     if len({said or tainted[0], *tainted}) > 1:
         others = " and ".join(f'"{value}"' for value in tainted if value != said)
-        return Violation(path, ViolationKind.INVALID, said, f"the node's taint of that name says {others}")
+        return Violation(
+            path, ViolationKind.INVALID, said, f"the node's taint of that name says {others}"
+        )
     return said or tainted[0]
 
 
-def decide_reclaim(lodger: NodePod, others: Sequence[NodePod], home: str, facts: Facts, now: datetime) -> ReclaimResult:
+def decide_reclaim(
+    lodger: NodePod, others: Sequence[NodePod], home: str, facts: Facts, now: datetime
+) -> ReclaimResult:
     """Decide about one pod on a node of `home`; `others` are the pods of its gang that have to go with it."""
     spared = _exempt_reason(lodger, home)
     if spared:
@@ -81,13 +90,19 @@ def decide_reclaim(lodger: NodePod, others: Sequence[NodePod], home: str, facts:
     if lodger.is_leaving:
         return ReclaimResult(ReclaimAction.GOING)
     members = (lodger, *others)
-    reprieves = [protection.decide_protection(member.view, facts, member.walltime, now) for member in members]
+    reprieves = [
+        protection.decide_protection(member.view, facts, member.walltime, now) for member in members
+    ]
     found = protection.protection_of_gang(reprieves)
     if found is None:
         return ReclaimResult(ReclaimAction.GOES)
     whose = members[reprieves.index(found)]
-    why = found.reason if whose is lodger else f"{whose.metadata.name} of its gang is {found.reason}"
-    return ReclaimResult(ReclaimAction.STAYS if found.until is None else ReclaimAction.GOES, why, found.until)
+    why = (
+        found.reason if whose is lodger else f"{whose.metadata.name} of its gang is {found.reason}"
+    )
+    return ReclaimResult(
+        ReclaimAction.STAYS if found.until is None else ReclaimAction.GOES, why, found.until
+    )
 
 
 def build_mark(now: datetime) -> str:

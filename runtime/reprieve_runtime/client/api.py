@@ -64,7 +64,9 @@ class Api:
         self.server_time = ServerTime()
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None = None, context: str | None = None, *, user_agent: str) -> Self:
+    async def connect(
+        cls, kubeconfig: Path | None = None, context: str | None = None, *, user_agent: str
+    ) -> Self:
         """Use `kubeconfig`, else the pod's own ServiceAccount, else the user's default kubeconfig.
 
         `context` names one of a kubeconfig's, where it is not to be the current one.
@@ -87,10 +89,18 @@ class Api:
         try:
             async with asyncio.timeout(timeout_seconds):
                 response = await self._send(
-                    method, path, params, body, content_type, accept=accept, timeout_seconds=timeout_seconds
+                    method,
+                    path,
+                    params,
+                    body,
+                    content_type,
+                    accept=accept,
+                    timeout_seconds=timeout_seconds,
                 )
                 async with response:
-                    text = await (response.read() if max_bytes is None else _read_at_most(response, max_bytes))
+                    text = await (
+                        response.read() if max_bytes is None else _read_at_most(response, max_bytes)
+                    )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
         if response.status >= 400:
@@ -101,7 +111,9 @@ class Api:
         """Read one object."""
         return decode(await self.request("GET", path, params=params), decode_as)
 
-    async def post(self, path: str, body: object, decode_as: type[T], *, params: Params | None = None) -> T:
+    async def post(
+        self, path: str, body: object, decode_as: type[T], *, params: Params | None = None
+    ) -> T:
         """Create one object."""
         return decode(await self.request("POST", path, params=params, body=body), decode_as)
 
@@ -120,7 +132,9 @@ class Api:
         accept: str = JSON,
     ) -> T:
         """Change one object; `accept` may ask for less than all of it back."""
-        text = await self.request("PATCH", path, params=params, body=body, content_type=content_type, accept=accept)
+        text = await self.request(
+            "PATCH", path, params=params, body=body, content_type=content_type, accept=accept
+        )
         return decode(text, decode_as)
 
     async def delete(self, path: str, body: object) -> None:
@@ -152,7 +166,9 @@ class Api:
         accept = f"{_METADATA_ONLY_LIST},{JSON}" if metadata_only else JSON
         asked = {**(params or {}), "limit": str(limit)}
         while True:
-            text = await self.request("GET", path, params=asked, accept=accept, timeout_seconds=60.0)
+            text = await self.request(
+                "GET", path, params=asked, accept=accept, timeout_seconds=60.0
+            )
             page = decode(text, _Page)
             items = read_items(page.items, decode_as, on_unreadable)
             yield items, str(page.metadata.get("resourceVersion", ""))
@@ -186,7 +202,12 @@ class Api:
             raise ApiError(0, "Unreachable", str(error) or type(error).__name__) from error
 
     async def open_websocket(
-        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str], *, max_message: int
+        self,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        protocols: Sequence[str],
+        *,
+        max_message: int,
     ) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket, which the caller closes; raises `ApiError`."""
         headers = await self._headers("GET", path)
@@ -196,7 +217,11 @@ class Api:
         url = f"{self._client.configuration.host}{path}?{urlencode(query)}"
         try:
             socket: aiohttp.ClientWebSocketResponse = await rest.pool_manager.ws_connect(
-                url, headers=headers, protocols=protocols, max_msg_size=max_message, proxy=rest.proxy
+                url,
+                headers=headers,
+                protocols=protocols,
+                max_msg_size=max_message,
+                proxy=rest.proxy,
             )
         except aiohttp.WSServerHandshakeError as error:
             raise ApiError(error.status, "NotUpgraded", error.message) from error
@@ -219,7 +244,9 @@ class Api:
         accept: str,
         timeout_seconds: float,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": accept, "Content-Type": content_type} | await self._headers(method, path)
+        headers = {"Accept": accept, "Content-Type": content_type} | await self._headers(
+            method, path
+        )
         query = f"?{urlencode(params)}" if params else ""
         url = self._client.configuration.host + path + query
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
@@ -270,4 +297,6 @@ def _to_api_error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
     except msgspec.MsgspecError:
         status = Status(reason=response.reason or "", message=text[:200].decode("utf-8", "replace"))
     retry_after = response.headers.get("Retry-After", "")
-    return error_from_status(status, response.status, int(retry_after) if retry_after.isdigit() else None)
+    return error_from_status(
+        status, response.status, int(retry_after) if retry_after.isdigit() else None
+    )

@@ -55,7 +55,9 @@ class Status:
         return (self.details and self.details.causes) or ()
 
 
-def error_from_status(status: Status, code: int, retry_after_seconds: int | None = None) -> ApiError:
+def error_from_status(
+    status: Status, code: int, retry_after_seconds: int | None = None
+) -> ApiError:
     """Return the error for a `Status` that came as this HTTP status."""
     said = [(cause.reason, cause.message) for cause in status.causes]
     return ApiError(code, status.reason, status.message, retry_after_seconds, said)

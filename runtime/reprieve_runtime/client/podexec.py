@@ -33,12 +33,19 @@ class ExecResult:
     message: str = ""
 
 
-async def execute(api: Api, namespace: str, name: str, container: str, command: Sequence[str]) -> ExecResult:
+async def execute(
+    api: Api, namespace: str, name: str, container: str, command: Sequence[str]
+) -> ExecResult:
     """Run `command` and wait for its end; raises `ApiError` where the API server refused, or could not be reached.
 
     The caller bounds the time. It is the pod of that name that is entered, whichever it is by then.
     """
-    query = [("container", container), ("stdout", "true"), ("stderr", "true"), *(("command", word) for word in command)]
+    query = [
+        ("container", container),
+        ("stdout", "true"),
+        ("stderr", "true"),
+        *(("command", word) for word in command),
+    ]
     path = object_path("pods", namespace, name, "exec")
     socket = await api.open_websocket(path, query, _PROTOCOLS, max_message=_MAX_MESSAGE)
     try:

@@ -187,14 +187,18 @@ class Reflector(Generic[K, V]):
     async def _watch(self) -> float:
         """Follow the changes until the watch ends; return the seconds until the next may begin."""
         began_at = time.monotonic()
-        events = self._api.watch(self._path, self._decode_as, resource_version=self._version, params=self._params)
+        events = self._api.watch(
+            self._path, self._decode_as, resource_version=self._version, params=self._params
+        )
         async for event in events:
             self._handle_event(event)
             self._version = event.identity.metadata.resourceVersion or self._version
             self._note_event()
             self._backoff.reset()
         # Without this, one that ends at once each time, as behind a proxy that allows none, would be begun without end.
-        return 0.0 if time.monotonic() - began_at > _MIN_WATCH_SECONDS else self._backoff.next_delay()
+        return (
+            0.0 if time.monotonic() - began_at > _MIN_WATCH_SECONDS else self._backoff.next_delay()
+        )
 
     def _handle_event(self, event: WatchEvent[K]) -> None:
         if event.type == "BOOKMARK":
@@ -214,7 +218,9 @@ class Reflector(Generic[K, V]):
         self._unreadable.pop(key, None)
         self._items[key] = self._transform(item)
 
-    def _note_unreadable(self, key: Key, error: msgspec.MsgspecError, unreadable: dict[Key, str]) -> None:
+    def _note_unreadable(
+        self, key: Key, error: msgspec.MsgspecError, unreadable: dict[Key, str]
+    ) -> None:
         """Note an object that cannot be read, and say so once; what was known of it holds."""
         unreadable[key] = str(error)
         if self._unreadable.get(key) != str(error):

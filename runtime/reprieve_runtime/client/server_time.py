@@ -29,7 +29,9 @@ def _wall() -> float:
 class ServerTime:
     """Bounds of the difference between the API server's clock and the steady one; none before the first answer."""
 
-    def __init__(self, steady: Callable[[], float] = _steady, wall: Callable[[], float] = _wall) -> None:
+    def __init__(
+        self, steady: Callable[[], float] = _steady, wall: Callable[[], float] = _wall
+    ) -> None:
         self._steady = steady
         self._wall = wall
         self._min_offset, self._max_offset = float("-inf"), float("inf")
@@ -50,10 +52,17 @@ class ServerTime:
             # That clock was set, or another server answers: what was known of it is no longer so.
             self._min_offset, self._max_offset = least, most
         else:
-            self._min_offset, self._max_offset = max(least, self._min_offset), min(most, self._max_offset)
+            self._min_offset, self._max_offset = (
+                max(least, self._min_offset),
+                min(most, self._max_offset),
+            )
 
     def now(self) -> datetime:
         """Return the time; where the clocks disagree, one that the API server's has certainly reached."""
         steady, wall = self._steady(), self._wall()
-        is_good = self._min_offset - _TOLERANCE_SECONDS <= wall - steady <= self._max_offset + _TOLERANCE_SECONDS
+        is_good = (
+            self._min_offset - _TOLERANCE_SECONDS
+            <= wall - steady
+            <= self._max_offset + _TOLERANCE_SECONDS
+        )
         return datetime.fromtimestamp(wall if is_good else steady + self._min_offset, UTC)

@@ -47,7 +47,10 @@ OnUnreadable = Callable[[Key, msgspec.MsgspecError], None]
 def log_unreadable(key: Key, error: msgspec.MsgspecError) -> None:
     """Say that an object was passed over."""
     namespace, name = key
-    _log.warning("unreadable object passed over", extra={"namespace": namespace, "object": name, "error": str(error)})
+    _log.warning(
+        "unreadable object passed over",
+        extra={"namespace": namespace, "object": name, "error": str(error)},
+    )
 
 
 def read_items(text: msgspec.Raw, decode_as: type[T], on_unreadable: OnUnreadable) -> list[T]:
@@ -59,7 +62,9 @@ def read_items(text: msgspec.Raw, decode_as: type[T], on_unreadable: OnUnreadabl
         return _read_each(decode(text, list[msgspec.Raw]), decode_as, on_unreadable)
 
 
-def _read_each(items: list[msgspec.Raw], decode_as: type[T], on_unreadable: OnUnreadable) -> list[T]:
+def _read_each(
+    items: list[msgspec.Raw], decode_as: type[T], on_unreadable: OnUnreadable
+) -> list[T]:
     readable = []
     for item in items:
         try:

@@ -55,7 +55,10 @@ def run_as_foretold(ours: ExtenderCluster, preemptor: Any) -> None:
     assert pod is not None
     gone = before - ours.names()
     assert gone
-    assert (best["node"], {victim["name"] for victim in best["victims"]}) == (pod["spec"]["nodeName"], gone)
+    assert (best["node"], {victim["name"] for victim in best["victims"]}) == (
+        pod["spec"]["nodeName"],
+        gone,
+    )
 
 
 def foretold(ours: ExtenderCluster, preemptor: Any) -> list[Any]:
@@ -74,7 +77,9 @@ def test_a_tolerating_pod_is_spared_and_another_of_its_node_taken(ours: Extender
     assert ours.names() == {"spared", "preemptor"}
 
 
-def test_where_a_node_has_only_protected_pods_another_nodes_are_taken(ours: ExtenderCluster) -> None:
+def test_where_a_node_has_only_protected_pods_another_nodes_are_taken(
+    ours: ExtenderCluster,
+) -> None:
     ours.run(a_pod("spared", TOLERANT, 8, node="kwok-0"), a_pod("taken", MIDDLE, 8, node="kwok-1"))
     run_as_foretold(ours, a_pod("preemptor", URGENT, 8))
     assert ours.names() == {"spared", "preemptor"}
@@ -102,7 +107,9 @@ def test_where_everybody_is_protected_nobody_is_taken(ours: ExtenderCluster) -> 
 def test_whole_pods_are_understood_as_well_as_uids(ours: ExtenderCluster) -> None:
     ours.configure_extender(nodeCacheCapable=False)
     try:
-        ours.run(a_pod("spared", TOLERANT, 4, node="kwok-0"), a_pod("taken", MIDDLE, 4, node="kwok-0"))
+        ours.run(
+            a_pod("spared", TOLERANT, 4, node="kwok-0"), a_pod("taken", MIDDLE, 4, node="kwok-0")
+        )
         ours.run(a_pod("preemptor", URGENT, 4, node="kwok-0"))
         assert ours.names() == {"spared", "preemptor"}
     finally:
@@ -151,7 +158,9 @@ def test_without_an_answer_in_time_the_scheduler_chooses_by_itself(
         recover(ours)
 
 
-def test_a_call_that_is_read_once_the_scheduler_waits_no_more_is_counted_as_late(ours: ExtenderCluster) -> None:
+def test_a_call_that_is_read_once_the_scheduler_waits_no_more_is_counted_as_late(
+    ours: ExtenderCluster,
+) -> None:
     # The scheduler keeps the connection of its last call. Without one, nothing of the next would ever arrive.
     ours.run(a_pod("before", LOW, 8, node="kwok-1"))
     ours.run(a_pod("opener", URGENT, 8, node="kwok-1"))
@@ -169,7 +178,9 @@ def test_a_call_that_is_read_once_the_scheduler_waits_no_more_is_counted_as_late
 
 SPOILT: dict[str, Callable[[bytes], bytes]] = {
     "no JSON": lambda answer: answer[: len(answer) // 2],
-    "a pod that is not on the node": lambda answer: re.sub(b'"UID":"[^"]+"', b'"UID":"nobody"', answer),
+    "a pod that is not on the node": lambda answer: re.sub(
+        b'"UID":"[^"]+"', b'"UID":"nobody"', answer
+    ),
 }
 
 

@@ -31,7 +31,9 @@ GROUP, JOBSET = "pod-group.scheduling.sigs.k8s.io", "jobset.sigs.k8s.io"
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
-    with extender_cluster("test-scheduler-gangs", tmp_path_factory.mktemp("scheduler"), nodes=NODES) as made:
+    with extender_cluster(
+        "test-scheduler-gangs", tmp_path_factory.mktemp("scheduler"), nodes=NODES
+    ) as made:
         for name, value in ((LOW, 1000), (URGENT, 5000)):
             made.cluster.kubectl.apply(a_priority_class(name, value))
         made.programs.start(OPERATOR)
@@ -58,14 +60,21 @@ class Kind:
         """Return Jobs all of whose pods run at once, as one gang."""
         each = size // self.jobs
         labels = {self.label: name, **self.labels(size)}
-        return [a_job(f"{name}-{index}", each, cpu, priority_class, labels) for index in range(self.jobs)]
+        return [
+            a_job(f"{name}-{index}", each, cpu, priority_class, labels)
+            for index in range(self.jobs)
+        ]
 
 
 KINDS = {
-    "a Job with a pod group": Kind(f"{GROUP}/name", 1, lambda size: {f"{GROUP}/min-available": str(size)}),
+    "a Job with a pod group": Kind(
+        f"{GROUP}/name", 1, lambda size: {f"{GROUP}/min-available": str(size)}
+    ),
     # As JobSet's controller labels its pods, of which nothing says how many there are.
     "the Jobs of a JobSet": Kind(
-        keys.JOBSET, 2, lambda _: {f"{JOBSET}/replicatedjob-name": "workers", f"{JOBSET}/restart-attempt": "0"}
+        keys.JOBSET,
+        2,
+        lambda _: {f"{JOBSET}/replicatedjob-name": "workers", f"{JOBSET}/restart-attempt": "0"},
     ),
 }
 ONE_JOB = KINDS["a Job with a pod group"]
@@ -105,7 +114,9 @@ class Gangs:
     def start(self, name: str, size: int, cpu: int, priority_class: str) -> None:
         """Create a gang, and wait until all of it runs."""
         self.create(name, size, cpu, priority_class)
-        wait_for(f"all {size} pods of {name}", lambda: len(self.running().get(name, ())) == size, SECONDS)
+        wait_for(
+            f"all {size} pods of {name}", lambda: len(self.running().get(name, ())) == size, SECONDS
+        )
 
     def fill(self) -> list[str]:
         """Fill the nodes with gangs that may be victims; return their names."""
@@ -117,14 +128,25 @@ class Gangs:
     def end(self, *names: str) -> None:
         """Delete gangs with all their pods."""
         selector = f"{self._kind.label} in ({','.join(names)})"
-        self._kubectl.read("delete", "job", "-l", selector, "-n", NAMESPACE, "--cascade=foreground", "--timeout=60s")
+        self._kubectl.read(
+            "delete",
+            "job",
+            "-l",
+            selector,
+            "-n",
+            NAMESPACE,
+            "--cascade=foreground",
+            "--timeout=60s",
+        )
 
     def running(self) -> dict[str, set[str]]:
         """Return the uids of the pods that run and stay, by their gang."""
         found: dict[str, set[str]] = {}
         for pod in self._kubectl.get("pods", "-n", NAMESPACE)["items"]:
             metadata = pod["metadata"]
-            stays = "deletionTimestamp" not in metadata and keys.EVICTION not in metadata.get("annotations", {})
+            stays = "deletionTimestamp" not in metadata and keys.EVICTION not in metadata.get(
+                "annotations", {}
+            )
             if stays and pod["status"].get("phase") == "Running":
                 found.setdefault(metadata["labels"][self._kind.label], set()).add(metadata["uid"])
         return found

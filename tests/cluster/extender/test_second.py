@@ -27,7 +27,10 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
     with extender_cluster("test-second", tmp_path_factory.mktemp("scheduler"), nodes=1) as made:
         cluster, processes = made.cluster, made.cluster.cluster.processes
         cluster.kubectl.read("apply", "-n", OPERATOR_NAMESPACE, "-f", SECOND / "rbac.yaml")
-        processes.start(NAME, [build.ensure(("kube-scheduler",), Progress())["kube-scheduler"], *arguments(made)])
+        processes.start(
+            NAME,
+            [build.ensure(("kube-scheduler",), Progress())["kube-scheduler"], *arguments(made)],
+        )
         try:
             yield made
         finally:
@@ -44,7 +47,9 @@ def arguments(made: ExtenderCluster) -> list[str]:
     config["clientConnection"] = {"kubeconfig": kubeconfig}
     file = made.config.with_name("second.yaml")
     file.write_text(yaml.safe_dump(config))
-    shipped = [f"--config={file}" if word.startswith("--config=") else word for word in CONTAINER["args"]]
+    shipped = [
+        f"--config={file}" if word.startswith("--config=") else word for word in CONTAINER["args"]
+    ]
     here = [f"--{who}-kubeconfig={kubeconfig}" for who in ("authentication", "authorization")]
     # Not its usual port: another one of this machine's may have it.
     return [*shipped, *here, "--secure-port=0"]

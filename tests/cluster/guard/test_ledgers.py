@@ -17,12 +17,23 @@ OPERATOR = "system:serviceaccount:reprieve-system:reprieve-operator"
 LEDGER = '{"v":1,"slots":{}}'
 NEEDS_REPORT = 'Forbidden: written by Reprieve only (needs verb "report" on softevictions.reprieve.dev, cluster-wide)'
 KEYS = [keys.LEDGER, keys.SUSPENDED]
-POD = {"spec": {"restartPolicy": "Never", "schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}}
+POD = {
+    "spec": {
+        "restartPolicy": "Never",
+        "schedulerName": "nobody",
+        "containers": [{"name": "main", "image": "none"}],
+    }
+}
 
 
 def job(name: str, **metadata: Any) -> dict[str, Any]:
     naming = {"name": name, "namespace": NAMESPACE, **metadata}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": naming, "spec": {"suspend": True, "template": POD}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": naming,
+        "spec": {"suspend": True, "template": POD},
+    }
 
 
 def app(kind: str, **metadata: Any) -> dict[str, Any]:
@@ -53,7 +64,9 @@ def annotate(person: ImpersonatedUser, kind: str, key: str, *words: str) -> Any:
 @pytest.mark.parametrize("part", ["labels", "annotations"])
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("kind", ["job", "statefulset", "replicaset"])
-def test_its_author_does_not_write_it(owner: ImpersonatedUser, kind: str, key: str, part: str, way: str) -> None:
+def test_its_author_does_not_write_it(
+    owner: ImpersonatedUser, kind: str, key: str, part: str, way: str
+) -> None:
     value = "true" if part == "labels" else LEDGER
     through = (f"--subresource={way}",) if way else ()
     patch = json.dumps({"metadata": {part: {key: value}}})
@@ -69,13 +82,18 @@ def test_nobody_creates_an_owner_with_a_ledger_of_their_own(owner: ImpersonatedU
     assert NEEDS_REPORT in done.output
 
 
-def test_nobody_has_a_deployment_give_its_replicasets_a_ledger_of_their_own(owner: ImpersonatedUser) -> None:
+def test_nobody_has_a_deployment_give_its_replicasets_a_ledger_of_their_own(
+    owner: ImpersonatedUser,
+) -> None:
     """Its ReplicaSets are labelled like its template, and annotated like itself."""
     forged = app("Deployment", name="forged", annotations={keys.LEDGER: LEDGER})
     forged["spec"]["template"]["metadata"]["labels"][keys.LEDGER] = "true"
     done = owner.run("create", "-f", "-", stdin=json.dumps(forged))
     assert done.status != 0
-    assert f"spec.template.metadata.labels[{keys.LEDGER}]: Forbidden: written by Reprieve only" in done.output
+    assert (
+        f"spec.template.metadata.labels[{keys.LEDGER}]: Forbidden: written by Reprieve only"
+        in done.output
+    )
 
 
 def test_the_operator_writes_it_others_keep_it_and_whoever_replaces_the_object_may_lose_it(
@@ -87,7 +105,10 @@ def test_the_operator_writes_it_others_keep_it_and_whoever_replaces_the_object_m
         done = operator.run("patch", kind, "owner", "--type=merge", "-p", json.dumps(kept))
         assert done.status == 0, done.output
         assert owner.run("label", kind, "owner", "team=research").status == 0
-        assert NEEDS_REPORT in owner.run("annotate", kind, "owner", "--overwrite", f"{keys.LEDGER}={{}}").output
+        assert (
+            NEEDS_REPORT
+            in owner.run("annotate", kind, "owner", "--overwrite", f"{keys.LEDGER}={{}}").output
+        )
         assert owner.run("label", kind, "owner", f"{keys.LEDGER}-").status == 0
         assert owner.run("annotate", kind, "owner", f"{keys.LEDGER}-").status == 0
 

@@ -41,7 +41,10 @@ class Place:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(False, id="simulated"), pytest.param(True, id="real", marks=pytest.mark.real_node)],
+    params=[
+        pytest.param(False, id="simulated"),
+        pytest.param(True, id="real", marks=pytest.mark.real_node),
+    ],
 )
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     is_real = bool(request.param)
@@ -52,7 +55,9 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         here = world.bring_up(cluster, Progress(), prefer_real=is_real)
         found = Place(here, f"{cluster}-real-0" if is_real else "kwok-0")
         room = json.dumps({"status": {"capacity": {CPU: "1"}, "allocatable": {CPU: "1"}}})
-        here.kubectl.read("patch", "node", found.node, "--subresource=status", "--type=merge", "-p", room)
+        here.kubectl.read(
+            "patch", "node", found.node, "--subresource=status", "--type=merge", "-p", room
+        )
         for each in (a_priority_class(HIGH, 1000), a_priority_class(LOW, 10)):
             here.kubectl.apply(each)
         yield found
@@ -74,9 +79,15 @@ def test_a_preemptor_takes_the_node_once_the_training_has_saved_and_its_replacem
     session.quiet.apply(a_preemptor(place, session))
     left = wait_for("the training goes", lambda: state_without(session, first), SECONDS)
     assert left["checkpoint"]["step"] > 0
-    assert (left["source"], left["initiator"], left["cause"]) == ("koordinator", "kube-scheduler", "priority")
+    assert (left["source"], left["initiator"], left["cause"]) == (
+        "koordinator",
+        "kube-scheduler",
+        "priority",
+    )
     wait_for("the preemptor runs", lambda: running(session, "preemptor") == place.node, SECONDS)
-    session.quiet.read("delete", "pod", "preemptor", "-n", session.namespace, "--grace-period=1", "--wait=false")
+    session.quiet.read(
+        "delete", "pod", "preemptor", "-n", session.namespace, "--grace-period=1", "--wait=false"
+    )
     assert resumes(session, first, left["checkpoint"]["step"])
     asked = deletions(place, session, first)
     # Once the pod is terminating, whoever else deletes it changes nothing.
@@ -90,11 +101,23 @@ def test_a_drained_node_is_left_once_the_training_has_saved_and_its_replacement_
 ) -> None:
     first = start_training(place, session)
     kubectl = [str(build.bin_directory() / "kubectl"), f"--kubeconfig={session.quiet.kubeconfig}"]
-    words = ["drain", place.node, "--force", "--ignore-daemonsets", f"--pod-selector={OF_JOB[1]}", "--timeout=80s"]
+    words = [
+        "drain",
+        place.node,
+        "--force",
+        "--ignore-daemonsets",
+        f"--pod-selector={OF_JOB[1]}",
+        "--timeout=80s",
+    ]
     try:
         with ThreadPoolExecutor() as threads:
             done = threads.submit(
-                subprocess.run, kubectl + words, capture_output=True, text=True, timeout=90, check=False
+                subprocess.run,
+                kubectl + words,
+                capture_output=True,
+                text=True,
+                timeout=90,
+                check=False,
             )
             left = wait_for("the training goes", lambda: state_without(session, first), SECONDS)
             assert done.result().returncode == 0, done.result().stderr
@@ -116,10 +139,20 @@ def start_training(place: Place, session: Session) -> str:
         if item["kind"] == "Job":
             template = item["spec"]["template"]
             template["metadata"]["annotations"] |= place.extra
-            template["spec"] |= {"priorityClassName": LOW, "nodeSelector": {"kubernetes.io/hostname": place.node}}
+            template["spec"] |= {
+                "priorityClassName": LOW,
+                "nodeSelector": {"kubernetes.io/hostname": place.node},
+            }
             for asked in ("requests", "limits"):
-                template["spec"]["containers"][0].setdefault("resources", {}).setdefault(asked, {})[CPU] = "1"
-    session.quiet.apply(*[{**item, "metadata": {**item["metadata"], "namespace": session.namespace}} for item in items])
+                template["spec"]["containers"][0].setdefault("resources", {}).setdefault(asked, {})[
+                    CPU
+                ] = "1"
+    session.quiet.apply(
+        *[
+            {**item, "metadata": {**item["metadata"], "namespace": session.namespace}}
+            for item in items
+        ]
+    )
     return workload.wait_for_pod(session, *OF_JOB)
 
 

@@ -28,12 +28,20 @@ def ours() -> Iterator[GuardedCluster]:
 
 
 @pytest.mark.parametrize("labels", ANSWERS.values(), ids=ANSWERS)
-def test_a_few_of_many_victims_are_asked_for_and_then_rarely(ours: GuardedCluster, labels: dict[str, str]) -> None:
+def test_a_few_of_many_victims_are_asked_for_and_then_rarely(
+    ours: GuardedCluster, labels: dict[str, str]
+) -> None:
     """Each victim is a client that comes back by itself: without its bound, they would be 1.5 calls a second."""
     with ours.namespace("many") as team:
-        pods = (a_pod(f"victim-{n}", slots=1, priority_class=LOW, node="kwok-0") for n in range(VICTIMS))
+        pods = (
+            a_pod(f"victim-{n}", slots=1, priority_class=LOW, node="kwok-0") for n in range(VICTIMS)
+        )
         ours.create(
-            team, *(pod | {"metadata": pod["metadata"] | {"labels": labels, "annotations": HINT}} for pod in pods)
+            team,
+            *(
+                pod | {"metadata": pod["metadata"] | {"labels": labels, "annotations": HINT}}
+                for pod in pods
+            ),
         )
         wait_for("all run", lambda: running_in(ours, team) == VICTIMS, 60)
         ours.create(team, a_pod("preemptor", slots=VICTIMS, priority_class=HIGH, node="kwok-0"))
@@ -42,7 +50,10 @@ def test_a_few_of_many_victims_are_asked_for_and_then_rarely(ours: GuardedCluste
         calls = ours.calls(team)
         assert {call.code for call in calls} == {429}
         assert 1 < len({call.name for call in calls}) <= AT_A_TIME
-        assert len([call for call in calls if call.at > first + timedelta(seconds=2)]) <= WATCHED_SECONDS
+        assert (
+            len([call for call in calls if call.at > first + timedelta(seconds=2)])
+            <= WATCHED_SECONDS
+        )
 
 
 def running_in(ours: GuardedCluster, team: str) -> int:

@@ -25,7 +25,11 @@ NEEDS_EDIT = 'Forbidden: changing it needs verb "edit" on policies.reprieve.dev,
 @pytest.fixture(scope="module")
 def tenant(cluster: ClusterHandle) -> Iterator[ImpersonatedUser]:
     """Somebody who may do everything to Namespaces, short of their policy."""
-    bound = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "test:namespaces"}}
+    bound = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "test:namespaces"},
+    }
     kubectl = cluster.kubectl
     kubectl.read("apply", "-f", BASE / "people-rbac.yaml")
     kubectl.apply(
@@ -33,17 +37,32 @@ def tenant(cluster: ClusterHandle) -> Iterator[ImpersonatedUser]:
         {**bound, "rules": [rule("namespaces namespaces/status namespaces/finalize", "*")]},
         cluster_binding("namespace-owner", "test:namespaces"),
         cluster_binding("policy-editor", "test:namespaces"),
-        {**cluster_binding("policy-editor", "reprieve:edit-policies"), "metadata": {"name": "test:policy-editor-too"}},
+        {
+            **cluster_binding("policy-editor", "reprieve:edit-policies"),
+            "metadata": {"name": "test:policy-editor-too"},
+        },
     )
     owner = ImpersonatedUser(kubectl, "namespace-owner", NAMESPACE)
     editor = ImpersonatedUser(kubectl, "policy-editor", NAMESPACE)
-    annotating = ("annotate", "namespace", NAMESPACE, "--dry-run=server", f"{keys.ENFORCEMENT}=warn")
+    annotating = (
+        "annotate",
+        "namespace",
+        NAMESPACE,
+        "--dry-run=server",
+        f"{keys.ENFORCEMENT}=warn",
+    )
     until_answered(NEEDS_EDIT, lambda: owner.run(*annotating))
     until_answered("annotated", lambda: editor.run(*annotating))
     yield owner
     kubectl.run("delete", "namespace", NAMESPACE, "--wait=false")
     kubectl.run("delete", "clusterrole", "test:namespaces")
-    kubectl.run("delete", "clusterrolebinding", "test:namespace-owner", "test:policy-editor", "test:policy-editor-too")
+    kubectl.run(
+        "delete",
+        "clusterrolebinding",
+        "test:namespace-owner",
+        "test:policy-editor",
+        "test:policy-editor-too",
+    )
 
 
 @pytest.mark.parametrize("way", ["", "status"])
@@ -82,5 +101,10 @@ def test_who_may_edit_policies_changes_one_and_tenants_keep_it(
     editor = ImpersonatedUser(cluster.kubectl, "policy-editor", NAMESPACE)
     done = editor.run("annotate", "namespace", NAMESPACE, f"{keys.DEFAULT_PREEMPTION_CLASS}=2")
     assert done.status == 0, done.output
-    assert NEEDS_EDIT in tenant.run("annotate", "namespace", NAMESPACE, f"{keys.DEFAULT_PREEMPTION_CLASS}-").output
+    assert (
+        NEEDS_EDIT
+        in tenant.run(
+            "annotate", "namespace", NAMESPACE, f"{keys.DEFAULT_PREEMPTION_CLASS}-"
+        ).output
+    )
     assert tenant.run("label", "namespace", NAMESPACE, "team=simulation", "--overwrite").status == 0

@@ -22,7 +22,10 @@ LONG = {**HINT, "reprieve.dev/checkpoint-timeout": "25s"}
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[GuardedCluster]:
-    served = {"feature_gates": "GenericWorkload=true", "runtime_config": "scheduling.k8s.io/v1beta1=true"}
+    served = {
+        "feature_gates": "GenericWorkload=true",
+        "runtime_config": "scheduling.k8s.io/v1beta1=true",
+    }
     with guarded_cluster("test-guard-native", **served) as cluster:
         cluster.set_policy(ceiling="40s", checkpointTimeout="25s")
         for node in NODES:
@@ -31,7 +34,9 @@ def ours() -> Iterator[GuardedCluster]:
         yield cluster
 
 
-def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(ours: GuardedCluster) -> None:
+def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("whole") as team:
         ours.create(team, a_group("train", LOW, disruptionMode={"all": {}}))
         ours.create(team, *(of_group("train", name, LOW, annotations=LONG) for name in NODES))
@@ -42,7 +47,9 @@ def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(ou
         bystander_is_placed(ours, team)
         assert rate(observe_calls(ours, team)) <= 1
         # Both of them, and that they are gone, which the scheduler then waits to see.
-        assert {(call.name, call.code) for call in ours.calls(team)} == {(name, 404) for name in NODES}
+        assert {(call.name, call.code) for call in ours.calls(team)} == {
+            (name, 404) for name in NODES
+        }
         for name in NODES:
             ours.acknowledge_checkpoint(team, name)
         for name in NODES:
@@ -53,7 +60,10 @@ def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(ou
 
 def test_so_is_one_that_nobody_may_preempt_and_stays(ours: GuardedCluster) -> None:
     with ours.namespace("kept") as team:
-        kept = {"labels": {"quota.scheduling.koordinator.sh/preemptible": "false"}, "annotations": HINT}
+        kept = {
+            "labels": {"quota.scheduling.koordinator.sh/preemptible": "false"},
+            "annotations": HINT,
+        }
         ours.create(team, a_group("train", LOW, disruptionMode={"all": {}}))
         ours.create(team, *(of_group("train", name, LOW, **kept) for name in NODES))
         ours.running(team, *NODES)
@@ -65,7 +75,9 @@ def test_so_is_one_that_nobody_may_preempt_and_stays(ours: GuardedCluster) -> No
         ours.running(team, *NODES)
 
 
-def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(ours: GuardedCluster) -> None:
+def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("group") as team:
         victims = {node: f"victim-{node}" for node in NODES}
         for node, name in victims.items():
@@ -103,7 +115,9 @@ def told_in(ours: GuardedCluster, team: str) -> str:
     """Return a pod that is asked to save, once there is one."""
 
     def find() -> str | None:
-        pods: list[Any] = ours.kubectl.get("pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted")["items"]
+        pods: list[Any] = ours.kubectl.get(
+            "pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted"
+        )["items"]
         return str(pods[0]["metadata"]["name"]) if pods else None
 
     return wait_for("a victim is told", find, 60)

@@ -26,7 +26,9 @@ pytestmark = pytest.mark.cluster
 LOW, URGENT = "sets-low", "sets-urgent"
 
 
-@pytest.fixture(scope="module", params=[ASYNCHRONOUS, pytest.param(SYNCHRONOUS, marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=[ASYNCHRONOUS, pytest.param(SYNCHRONOUS, marks=pytest.mark.slow)]
+)
 def pace(request: pytest.FixtureRequest) -> str:
     """How the scheduler preempts."""
     return str(request.param)
@@ -36,7 +38,9 @@ def pace(request: pytest.FixtureRequest) -> str:
 def ours(pace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
     gates = "" if pace == ASYNCHRONOUS else "SchedulerAsyncPreemption=false"
     directory = tmp_path_factory.mktemp("scheduler")
-    with extender_cluster(f"test-guard-sets-{pace[:4]}", directory, nodes=2, feature_gates=gates) as made:
+    with extender_cluster(
+        f"test-guard-sets-{pace[:4]}", directory, nodes=2, feature_gates=gates
+    ) as made:
         for priority_class in (a_priority_class(LOW, 1000), a_priority_class(URGENT, 5000)):
             made.cluster.kubectl.apply(priority_class)
         made.programs.start(OPERATOR)
@@ -68,7 +72,9 @@ def test_a_sets_preemptor_asks_rarely_holds_nobody_up_and_is_placed_when_all_hav
     while unsaved:
         name, state = wait_for("one is told", lambda: next(all_told(ours, unsaved), None), SECONDS)
         answer = json.dumps({"id": state["id"], "state": "saved"})
-        ours.cluster.kubectl.read("annotate", "pod", name, "-n", NAMESPACE, f"{keys.CHECKPOINT_ANSWER}={answer}")
+        ours.cluster.kubectl.read(
+            "annotate", "pod", name, "-n", NAMESPACE, f"{keys.CHECKPOINT_ANSWER}={answer}"
+        )
         unsaved.remove(name)
     ours.cluster.wait_running("preemptor")
     assert rate(deletions(ours)) <= 1
@@ -76,12 +82,17 @@ def test_a_sets_preemptor_asks_rarely_holds_nobody_up_and_is_placed_when_all_hav
 
 
 def renewed_at(ours: ExtenderCluster) -> str:
-    return str(ours.cluster.kubectl.get("lease", OPERATOR, "-n", OPERATOR_NAMESPACE)["spec"]["renewTime"])
+    return str(
+        ours.cluster.kubectl.get("lease", OPERATOR, "-n", OPERATOR_NAMESPACE)["spec"]["renewTime"]
+    )
 
 
 def are_told_at_once(ours: ExtenderCluster) -> None:
     """Where the preemptor is known, its whole set is: the second one's deletion is only sent once the first has gone."""
-    states = [wait_for(f"{name} is told", lambda name=name: told(ours, name), SECONDS) for name in ("a", "b")]
+    states = [
+        wait_for(f"{name} is told", lambda name=name: told(ours, name), SECONDS)
+        for name in ("a", "b")
+    ]
     first, second = (datetime.fromisoformat(state["requestedAt"]) for state in states)
     assert abs((second - first).total_seconds()) < 2
     assert len({state["reason"] for state in states}) == 1

@@ -52,7 +52,9 @@ def pace(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def ours(pace: str) -> Iterator[GuardedCluster]:
     gates = FEATURE_GATES[pace]
-    with guarded_cluster(f"test-guard-{pace[:4]}", nodes=storms.NODES, feature_gates=gates) as cluster:
+    with guarded_cluster(
+        f"test-guard-{pace[:4]}", nodes=storms.NODES, feature_gates=gates
+    ) as cluster:
         storms.prepare(cluster)
         for node in ("kwok-0", "kwok-1"):
             cluster.set_capacity(node, 2)
@@ -68,7 +70,10 @@ def played(ours: GuardedCluster, pace: str) -> ScenarioResults:
 def test_whatever_is_answered_a_preemptor_asks_rarely_and_nobody_is_held_up(
     played: ScenarioResults, pace: str, name: str
 ) -> None:
-    becomes, codes = SCENARIOS[name].expected_outcome(pace), {call.code for call in played.calls[name]}
+    becomes, codes = (
+        SCENARIOS[name].expected_outcome(pace),
+        {call.code for call in played.calls[name]},
+    )
     assert rate(played.calls[name]) <= 1
     assert played.outcomes[name] == {becomes}
     assert min(codes) >= 400
@@ -76,8 +81,12 @@ def test_whatever_is_answered_a_preemptor_asks_rarely_and_nobody_is_held_up(
     assert becomes != UNTOUCHED or codes == {429}
 
 
-def test_whoever_is_refused_is_asked_for_again_where_a_pod_goes(played: ScenarioResults, pace: str) -> None:
-    refused = {name for name, scene in SCENARIOS.items() if scene.expected_outcome(pace) != NOTIFIED}
+def test_whoever_is_refused_is_asked_for_again_where_a_pod_goes(
+    played: ScenarioResults, pace: str
+) -> None:
+    refused = {
+        name for name, scene in SCENARIOS.items() if scene.expected_outcome(pace) != NOTIFIED
+    }
     assert {name for name in refused if len(played.calls[name]) > 1} == refused
 
 
@@ -90,12 +99,22 @@ def test_while_pods_end_all_the_time_only_who_is_told_no_time_and_makes_no_pause
     assert min(at_first.ended, later.ended) >= storms.WATCHED_SECONDS / 3
     size, is_unbounded = SCENARIOS[name].size, pace == SYNCHRONOUS
     for busy, each_time in ((at_first, is_unbounded or name == GANG), (later, is_unbounded)):
-        assert len(busy.calls[name]) <= (size * (busy.ended + 1) if each_time else storms.WATCHED_SECONDS)
+        assert len(busy.calls[name]) <= (
+            size * (busy.ended + 1) if each_time else storms.WATCHED_SECONDS
+        )
 
 
-def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_once(ours: GuardedCluster) -> None:
+def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_once(
+    ours: GuardedCluster,
+) -> None:
     with ours.namespace("saving") as team:
-        ours.create(team, *(a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=LONG) for name in "ab"))
+        ours.create(
+            team,
+            *(
+                a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=LONG)
+                for name in "ab"
+            ),
+        )
         ours.running(team, "a", "b")
         ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
         victim = victim_in(ours, team)
@@ -113,7 +132,13 @@ def test_a_victim_that_saves_is_asked_for_rarely_and_its_preemptor_is_placed_at_
 
 def test_several_victims_of_one_preemptor_are_asked_for_no_oftener(ours: GuardedCluster) -> None:
     with ours.namespace("several") as team:
-        ours.create(team, *(a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=LONG) for name in "ab"))
+        ours.create(
+            team,
+            *(
+                a_pod(name, slots=1, priority_class=LOW, node="kwok-0", annotations=LONG)
+                for name in "ab"
+            ),
+        )
         ours.running(team, "a", "b")
         ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0"))
         victim_in(ours, team)
@@ -129,9 +154,13 @@ def test_several_victims_of_one_preemptor_are_asked_for_no_oftener(ours: Guarded
 def test_a_job_whose_pods_all_ask_for_one_victim_holds_nobody_up(ours: GuardedCluster) -> None:
     """A synchronous scheduler tries them in turn: that is no scheduler that comes back at once."""
     with ours.namespace("job") as team:
-        ours.create(team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=LONG))
+        ours.create(
+            team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=LONG)
+        )
         ours.running(team, "victim")
-        ours.create(team, a_job("preemptors", 2, a_pod("", slots=1, priority_class=HIGH, node="kwok-0")))
+        ours.create(
+            team, a_job("preemptors", 2, a_pod("", slots=1, priority_class=HIGH, node="kwok-0"))
+        )
         assert victim_in(ours, team) == "victim"
         bystander_is_placed(ours, team)
         # Two preemptors.
@@ -155,11 +184,15 @@ def victim_in(ours: GuardedCluster, team: str) -> str:
     """Return the pod that was marked, once it is told."""
 
     def find() -> str | None:
-        pods: list[Any] = ours.kubectl.get("pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted")["items"]
+        pods: list[Any] = ours.kubectl.get(
+            "pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted"
+        )["items"]
         return str(pods[0]["metadata"]["name"]) if pods else None
 
     name = wait_for("a victim is told", find, 30)
-    state = json.loads((ours.pod(team, name) or {})["metadata"]["annotations"]["reprieve.dev/eviction"])
+    state = json.loads(
+        (ours.pod(team, name) or {})["metadata"]["annotations"]["reprieve.dev/eviction"]
+    )
     assert (state["source"], state["initiator"]) == ("koordinator", "kube-scheduler")
     return name
 
@@ -172,5 +205,7 @@ def a_job(name: str, pods: int, pod: Any) -> Any:
 
 def running_of(ours: GuardedCluster, team: str, job: str) -> int:
     """Return how many pods of a Job run."""
-    pods = ours.kubectl.get("pods", "-n", team, "-l", f"batch.kubernetes.io/job-name={job}")["items"]
+    pods = ours.kubectl.get("pods", "-n", team, "-l", f"batch.kubernetes.io/job-name={job}")[
+        "items"
+    ]
     return sum(pod["status"].get("phase") == "Running" for pod in pods)

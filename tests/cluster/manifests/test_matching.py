@@ -41,16 +41,26 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Any]:
     kubectl = cluster.kubectl
     kubectl.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": OURS}},
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": EXEMPT, "labels": {keys.ENFORCEMENT: "off"}}},
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": EXEMPT, "labels": {keys.ENFORCEMENT: "off"}},
+        },
     )
-    made = (a_pod("old"), a_pod("victim", {keys.SOFT_EVICTION: "requested"}), a_deployment("old", {}))
+    made = (
+        a_pod("old"),
+        a_pod("victim", {keys.SOFT_EVICTION: "requested"}),
+        a_deployment("old", {}),
+    )
     for document in (*made, *SPEAKING.values(), GOING):
         kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(document))
     kubectl.read("create", "-n", EXEMPT, "-f", "-", stdin=json.dumps(SPEAKING["says-a-class"]))
     kubectl.read("delete", "pod", "going", "-n", NAMESPACE, "--wait=false")
     kubectl.apply(*CONFIGURATIONS)
     until_answered(CALL_FAILED, lambda: create(kubectl, a_pod("new")))
-    until_answered(CALL_FAILED, lambda: change(kubectl, "pod", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}))
+    until_answered(
+        CALL_FAILED, lambda: change(kubectl, "pod", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}})
+    )
     until_answered(CALL_FAILED, lambda: delete(kubectl, SCHEDULERS[0], "says-a-class"))
     yield kubectl
     for configuration in CONFIGURATIONS:
@@ -67,15 +77,27 @@ def a_pod(name: str, labels: dict[str, str] | None = None, **metadata: Any) -> A
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def a_deployment(name: str, labels: dict[str, str], kind: str = "Deployment", **metadata: Any) -> Any:
+def a_deployment(
+    name: str, labels: dict[str, str], kind: str = "Deployment", **metadata: Any
+) -> Any:
     template = {"metadata": {"labels": {"app": name, **labels}}, "spec": a_pod(name)["spec"]}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, **metadata},
+        "spec": spec,
+    }
 
 
 def a_priority_class(annotations: dict[str, str]) -> Any:
     metadata = {"name": "matching", "labels": OURS, "annotations": annotations}
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 7}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "value": 7,
+    }
 
 
 def create(kubectl: Any, document: Any, namespace: str = NAMESPACE, *words: str) -> Done:
@@ -85,7 +107,18 @@ def create(kubectl: Any, document: Any, namespace: str = NAMESPACE, *words: str)
 
 def change(kubectl: Any, kind: str, name: str, metadata: Any, *words: str, **fields: Any) -> Done:
     patch = json.dumps({"metadata": metadata, **fields})
-    return kubectl.run("patch", "-n", NAMESPACE, kind, name, "--dry-run=server", "--type=merge", "-p", patch, *words)
+    return kubectl.run(
+        "patch",
+        "-n",
+        NAMESPACE,
+        kind,
+        name,
+        "--dry-run=server",
+        "--type=merge",
+        "-p",
+        patch,
+        *words,
+    )
 
 
 def delete(kubectl: Any, user: str, *pods: str, namespace: str = NAMESPACE) -> Done:
@@ -97,7 +130,11 @@ def delete(kubectl: Any, user: str, *pods: str, namespace: str = NAMESPACE) -> D
 def evict(kubectl: Any, user: str, pod: str, namespace: str = NAMESPACE) -> Done:
     """Evict a pod as such a user."""
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction?dryRun=All"
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": namespace},
+    }
     identity = (f"--as={user}", "--as-group=system:masters")
     return kubectl.run("create", "--raw", path, "-f", "-", *identity, stdin=json.dumps(eviction))
 
@@ -141,18 +178,30 @@ CALLED_FOR = {
     "a class": ("pod", "old", CLASS),
     "a class, through the status": ("pod", "old", CLASS, STATUS),
     "a checkpoint hint": ("pod", "old", {"annotations": {keys.CHECKPOINT_HINT: "annotation:"}}),
-    "a toleration, which belongs on a PriorityClass": ("pod", "old", {"annotations": {TOLERATION: "60"}}),
+    "a toleration, which belongs on a PriorityClass": (
+        "pod",
+        "old",
+        {"annotations": {TOLERATION: "60"}},
+    ),
     "a gang": ("pod", "old", {"labels": {keys.POD_GROUP: "train"}}),
     "a gang's size": ("pod", "old", {"annotations": {keys.KOORDINATOR_MIN_AVAILABLE: "2"}}),
     "a quota": ("pod", "old", {"labels": {keys.QUOTA_NAME: "gpu"}}),
     "a mark in Koordinator's dialect": ("pod", "old", MARK),
     "a mark, through the status": ("pod", "old", MARK, STATUS),
-    "a namespace's policy": ("namespace", NAMESPACE, {"annotations": {keys.WORKLOAD_TYPE: "service"}}),
+    "a namespace's policy": (
+        "namespace",
+        NAMESPACE,
+        {"annotations": {keys.WORKLOAD_TYPE: "service"}},
+    ),
 }
 NOT_CALLED_FOR = {
     "a label": ("pod", "old", {"labels": {"team": "research"}}),
     "a finalizer": ("pod", "old", {"finalizers": ["example.com/hold"]}),
-    "a Job's name, whose pods are all of one template": ("pod", "old", {"labels": {keys.JOB: "train"}}),
+    "a Job's name, whose pods are all of one template": (
+        "pod",
+        "old",
+        {"labels": {keys.JOB: "train"}},
+    ),
     "our own label": ("pod", "victim", {"labels": {keys.SOFT_EVICTION: "hinted"}}),
     "our own state": ("pod", "victim", {"annotations": {keys.EVICTION: "{}"}}),
     "a deployment's own labels": ("deployment", "old", {"labels": {keys.PREEMPTION_CLASS: "2"}}),
@@ -206,7 +255,13 @@ def test_a_template_that_asks_for_borrowed_nodes_is_reviewed(kubectl: Any) -> No
 
 def test_a_template_is_reviewed_once_not_again_as_a_deployments_replicaset(kubectl: Any) -> None:
     labels = {keys.PREEMPTION_CLASS: "2"}
-    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "old", "uid": "0", "controller": True}
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": "old",
+        "uid": "0",
+        "controller": True,
+    }
     assert CALL_FAILED in create(kubectl, a_deployment("new", labels, "ReplicaSet")).output
     owned = a_deployment("new", labels, "ReplicaSet", ownerReferences=[owner])
     made = create(kubectl, owned, NAMESPACE, f"--as={controllers.OF_DEPLOYMENTS[0]}")
@@ -228,13 +283,19 @@ def test_where_enforcement_is_off_by_label_nothing_is_called(kubectl: Any) -> No
 
 
 @pytest.mark.parametrize("pod", SPEAKING)
-def test_a_schedulers_deletion_of_a_pod_that_says_something_is_reviewed(kubectl: Any, pod: str) -> None:
+def test_a_schedulers_deletion_of_a_pod_that_says_something_is_reviewed(
+    kubectl: Any, pod: str
+) -> None:
     for scheduler in SCHEDULERS:
         assert CALL_FAILED in delete(kubectl, scheduler, pod).output
 
 
-@pytest.mark.parametrize(("pod", "namespace"), [("old", NAMESPACE), ("going", NAMESPACE), ("says-a-class", EXEMPT)])
-def test_a_schedulers_deletion_of_another_pod_costs_no_call(kubectl: Any, pod: str, namespace: str) -> None:
+@pytest.mark.parametrize(
+    ("pod", "namespace"), [("old", NAMESPACE), ("going", NAMESPACE), ("says-a-class", EXEMPT)]
+)
+def test_a_schedulers_deletion_of_another_pod_costs_no_call(
+    kubectl: Any, pod: str, namespace: str
+) -> None:
     done = delete(kubectl, SCHEDULERS[0], pod, namespace=namespace)
     assert done.status == 0, done.output
 

@@ -66,7 +66,9 @@ class World:
         """Answer in the place of the workload."""
         request = json.loads(pod["metadata"]["annotations"][keys.CHECKPOINT_REQUEST])
         answer = json.dumps({"state": "saved", "id": request["id"], "step": 7})
-        self.cluster.annotate(NAMESPACE, pod["metadata"]["name"], f"{keys.CHECKPOINT_ANSWER}={answer}")
+        self.cluster.annotate(
+            NAMESPACE, pod["metadata"]["name"], f"{keys.CHECKPOINT_ANSWER}={answer}"
+        )
 
     def said(self, name: str) -> Any:
         return self.controller.responder_status(name, RESPONDER_NAME)
@@ -88,7 +90,14 @@ def world() -> Iterator[World]:
         install.install(cluster.kubectl, install.LOCAL, port)
         cluster.kubectl.read("apply", "-f", manifests.EXAMPLES / "eviction-requests.yaml")
         cluster.set_policy(evictionResponder="true")
-        flags = ["--listen-address", "127.0.0.1", "--listen-port", port, "--serving-ips", "127.0.0.1"]
+        flags = [
+            "--listen-address",
+            "127.0.0.1",
+            "--listen-port",
+            port,
+            "--serving-ips",
+            "127.0.0.1",
+        ]
         place = Place([*flags, "--drain-seconds", 0.5], f"https://127.0.0.1:{port}")
         programs = Programs(cluster.cluster.home, cluster.kubectl, {WEBHOOKS: place})
         programs.start(WEBHOOKS)
@@ -102,7 +111,12 @@ def world() -> Iterator[World]:
             complaints = operator.log.read_text()
             serve_evictions(cluster)
             yield World(
-                cluster, FakeEvictionController(cluster.kubectl, NAMESPACE), operator, before, groups_before, complaints
+                cluster,
+                FakeEvictionController(cluster.kubectl, NAMESPACE),
+                operator,
+                before,
+                groups_before,
+                complaints,
             )
             assert cluster.programs[-1].stop() == 0
         finally:
@@ -114,7 +128,12 @@ def budget(world: World, at_least: int) -> None:
     """Allow the pods of the app `db` to become no fewer, and wait until somebody has counted them."""
     spec = {"minAvailable": at_least, "selector": {"matchLabels": {"app": "db"}}}
     metadata = {"name": "db", "namespace": NAMESPACE}
-    found = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    found = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata,
+        "spec": spec,
+    }
     world.cluster.kubectl.read("apply", "-f", "-", stdin=json.dumps(found))
 
     def is_counted() -> bool:
@@ -151,7 +170,11 @@ def serve_evictions(cluster: OwnCluster) -> None:
     document = json.dumps({"apiVersion": "v1", "kind": "Pod", **probe})
     words = ("create", "-n", NAMESPACE, "-f", "-", "--dry-run=server", "-o", "json")
     # As long as the webhooks remember what was not served.
-    wait_for("new pods name us", lambda: RESPONDER_NAME in cluster.kubectl.run(*words, stdin=document).stdout, 60)
+    wait_for(
+        "new pods name us",
+        lambda: RESPONDER_NAME in cluster.kubectl.run(*words, stdin=document).stdout,
+        60,
+    )
 
 
 def test_before_they_are_served_no_pod_names_us_and_nothing_complains(world: World) -> None:
@@ -190,7 +213,10 @@ def test_a_request_gives_notice_says_how_far_it_is_and_is_completed(world: World
     assert done["message"] in OVER
     # The API server takes it from the controller only if we have completed.
     world.controller.complete("evicted")
-    wait_for("Event", lambda: "SoftEvictionCompleted" in world.cluster.event_reasons(NAMESPACE, "evicted"))
+    wait_for(
+        "Event",
+        lambda: "SoftEvictionCompleted" in world.cluster.event_reasons(NAMESPACE, "evicted"),
+    )
 
 
 def test_a_request_that_is_withdrawn_stands_the_victim_down(world: World) -> None:
@@ -213,7 +239,11 @@ def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: W
     """Without this, a pod could be nobody's victim, and others wait for its room, for as long as somebody likes."""
     pod = world.asked("renewed")
     world.controller.withdraw("renewed")
-    wait_for("Event", lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "renewed"), 40)
+    wait_for(
+        "Event",
+        lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "renewed"),
+        40,
+    )
     world.controller.delete("renewed")
     world.controller.request_eviction(pod)
     victim = world.cluster.wait_phase(NAMESPACE, "renewed", "hinted")
@@ -224,7 +254,11 @@ def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: W
 
     def is_withdrawn() -> Any:
         found = world.cluster.pod(NAMESPACE, "renewed")
-        return found if found and keys.EVICTION_REQUEST not in found["metadata"]["annotations"] else None
+        return (
+            found
+            if found and keys.EVICTION_REQUEST not in found["metadata"]["annotations"]
+            else None
+        )
 
     kept = wait_for("the request is withdrawn", is_withdrawn)
     assert kept["metadata"]["labels"][keys.SOFT_EVICTION] == "hinted"
@@ -232,12 +266,18 @@ def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: W
     world.cluster.wait_gone(NAMESPACE, "renewed")
 
 
-def test_a_request_that_is_deleted_while_no_operator_runs_stands_the_victim_down(world: World) -> None:
+def test_a_request_that_is_deleted_while_no_operator_runs_stands_the_victim_down(
+    world: World,
+) -> None:
     world.asked("forgotten")
     world.operator.kill()
     world.controller.delete("forgotten")
     world.start_operator()
-    wait_for("Event", lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "forgotten"), 40)
+    wait_for(
+        "Event",
+        lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "forgotten"),
+        40,
+    )
     pod = world.cluster.pod(NAMESPACE, "forgotten")
     assert pod is not None
     assert "deletionTimestamp" not in pod["metadata"]
@@ -251,7 +291,9 @@ def test_an_operator_that_is_killed_is_carried_on_by_the_next(world: World) -> N
     world.start_operator()
     world.cluster.wait_gone(NAMESPACE, "carried-on", 40)
     assert world.wait_said("carried-on", "completionTime")["message"] in OVER
-    writes = [entry.what for entry in world.cluster.audit(NAMESPACE, "carried-on") if entry.status < 300]
+    writes = [
+        entry.what for entry in world.cluster.audit(NAMESPACE, "carried-on") if entry.status < 300
+    ]
     assert (writes.count(EVICTED), writes.count("delete")) == (1, 0)
     assert len(writes) <= MOST_WRITES
 
@@ -262,7 +304,9 @@ def test_what_a_budget_holds_is_not_deleted(world: World) -> None:
     budget(world, at_least=1)
     world.controller.request_eviction(victim)
     world.save(world.cluster.wait_phase(NAMESPACE, "held", "hinted"))
-    wait_for("Event", lambda: "WaitingForBudget" in world.cluster.event_reasons(NAMESPACE, "held"), 40)
+    wait_for(
+        "Event", lambda: "WaitingForBudget" in world.cluster.event_reasons(NAMESPACE, "held"), 40
+    )
     kept = world.cluster.pod(NAMESPACE, "held")
     assert kept is not None
     assert "deletionTimestamp" not in kept["metadata"]
@@ -277,7 +321,9 @@ def test_what_a_budget_holds_is_not_deleted(world: World) -> None:
 
 @pytest.fixture
 def low_ceiling(world: World) -> Iterator[None]:
-    world.cluster.set_policy(evictionResponder="true", ceiling="15s", checkpointTimeout="5s", maxDeferral="5s")
+    world.cluster.set_policy(
+        evictionResponder="true", ceiling="15s", checkpointTimeout="5s", maxDeferral="5s"
+    )
     yield
     world.cluster.kubectl.read("delete", "pdb", "db", "-n", NAMESPACE)
     world.cluster.set_policy(evictionResponder="true")
@@ -286,11 +332,15 @@ def low_ceiling(world: World) -> Iterator[None]:
 @pytest.mark.usefixtures("low_ceiling")
 def test_what_a_budget_holds_at_the_ceiling_is_left_to_the_next_responder(world: World) -> None:
     """Who may be able to make room for it."""
-    victim = world.victim("kept", labels={"app": "db"}, annotations=POLLS | {keys.CHECKPOINT_TIMEOUT: "5s"})
+    victim = world.victim(
+        "kept", labels={"app": "db"}, annotations=POLLS | {keys.CHECKPOINT_TIMEOUT: "5s"}
+    )
     budget(world, at_least=1)
     world.controller.request_eviction(victim)
     done = world.wait_said("kept", "completionTime")
-    assert done["message"] == "the pod could not be evicted yet, see its Events: left to the next one"
+    assert (
+        done["message"] == "the pod could not be evicted yet, see its Events: left to the next one"
+    )
     kept = world.cluster.pod(NAMESPACE, "kept")
     assert kept is not None
     assert keys.SOFT_EVICTION not in kept["metadata"]["labels"]
@@ -308,12 +358,15 @@ def test_it_is_no_preemption_so_nothing_protects_a_pod_against_it(world: World) 
 
 def test_one_that_somebody_took_back_is_left_to_the_next_responder(world: World) -> None:
     world.asked("taken-back")
-    world.cluster.kubectl.read("label", "pod", "taken-back", "-n", NAMESPACE, f"{keys.SOFT_EVICTION}-")
+    world.cluster.kubectl.read(
+        "label", "pod", "taken-back", "-n", NAMESPACE, f"{keys.SOFT_EVICTION}-"
+    )
     done = world.wait_said("taken-back", "completionTime")
     assert done["message"] == "the soft eviction was taken back: left to the next one"
     world.controller.activate_next_responder("taken-back")
     states = {
-        found["name"]: found["state"] for found in world.controller.eviction("taken-back")["status"]["targetResponders"]
+        found["name"]: found["state"]
+        for found in world.controller.eviction("taken-back")["status"]["targetResponders"]
     }
     assert states == {RESPONDER_NAME: "Completed", IMPERATIVE["name"]: "Active"}
 
@@ -325,13 +378,20 @@ def test_a_pod_that_never_agreed_is_not_asked(world: World) -> None:
     world.controller.request_eviction(forged)
     done = world.wait_said("stranger", "completionTime")
     assert done["message"] == "the pod does not name this responder: left to the next one"
-    assert keys.SOFT_EVICTION not in world.cluster.pod(NAMESPACE, "stranger")["metadata"].get("labels", {})
+    assert keys.SOFT_EVICTION not in world.cluster.pod(NAMESPACE, "stranger")["metadata"].get(
+        "labels", {}
+    )
 
 
 def a_group(world: World, name: str, *members: str, **metadata: Any) -> None:
     """Create a native PodGroup whose pods go together, and its pods; return once they run."""
     spec = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}}
-    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
     world.cluster.kubectl.read("create", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(group))
     for member in members:
         world.victim(member, spec={"schedulingGroup": {"podGroupName": name}}, **metadata)
@@ -341,7 +401,9 @@ def test_a_mark_on_one_of_a_native_group_reaches_the_others(world: World) -> Non
     """By programs that were started before there were such groups."""
     a_group(world, "together", "together-0", "together-1")
     world.cluster.mark(NAMESPACE, "together-0")
-    told = [world.cluster.wait_phase(NAMESPACE, name, "hinted") for name in ("together-0", "together-1")]
+    told = [
+        world.cluster.wait_phase(NAMESPACE, name, "hinted") for name in ("together-0", "together-1")
+    ]
     states = [json.loads(pod["metadata"]["annotations"][keys.EVICTION]) for pod in told]
     assert [(state.get("source", "label"), state["gang"]) for state in states] == [
         ("label", "together"),
@@ -353,9 +415,19 @@ def test_a_mark_on_one_of_a_native_group_reaches_the_others(world: World) -> Non
         world.cluster.wait_gone(NAMESPACE, name)
 
 
-def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(world: World) -> None:
+def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(
+    world: World,
+) -> None:
     a_group(world, "torn", "torn-0", "torn-1", annotations={})
-    tried = ("delete", "pod", "torn-0", "-n", NAMESPACE, "--dry-run=server", "--as=system:kube-scheduler")
+    tried = (
+        "delete",
+        "pod",
+        "torn-0",
+        "-n",
+        NAMESPACE,
+        "--dry-run=server",
+        "--as=system:kube-scheduler",
+    )
     done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)), 30)
     assert "all of its gang is asked to go first" in done.stderr
 

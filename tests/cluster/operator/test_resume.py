@@ -122,7 +122,9 @@ def test_an_api_server_that_goes_away_and_comes_back_delays_but_loses_nothing(
     assert [entry.what for entry in cluster.audit(namespace, "patient")].count("delete") == 1
 
 
-def test_of_two_one_leads_and_the_other_takes_over_at_once_when_it_ends(cluster: ClusterHandle, namespace: str) -> None:
+def test_of_two_one_leads_and_the_other_takes_over_at_once_when_it_ends(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     first = cluster.start_operator(lease_duration_seconds=30)
     first.wait_leading()
     second = cluster.start_operator(lease_duration_seconds=30)
@@ -194,7 +196,9 @@ def test_a_held_victim_that_lost_its_label_while_nobody_watched_is_let_go(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(cluster: ClusterHandle, namespace: str) -> None:
+def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     pod = cluster.create_pod(namespace, "taken", annotations=hinted_for(30), finalizers=HELD)
     with Workload(pod["status"]["podIP"]):
         cluster.mark(namespace, "taken")
@@ -205,7 +209,9 @@ def test_a_pod_deleted_by_somebody_else_meanwhile_is_not_deleted_again(cluster: 
     assert "delete" not in [entry.what for entry in cluster.audit(namespace, "taken")]
 
 
-def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(cluster: ClusterHandle, namespace: str) -> None:
+def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(
+    cluster: ClusterHandle, namespace: str
+) -> None:
     # It is stopped for longer than a test's lease lasts, and in a new term it would know nothing of a victim that is gone.
     operator = cluster.start_operator(renew_deadline_seconds=50, lease_duration_seconds=60)
     operator.wait_leading()
@@ -219,7 +225,10 @@ def test_another_pod_of_the_same_name_is_not_taken_for_the_victim(cluster: Clust
         twin = cluster.create_pod(namespace, "twin")
         wait_for("its deadline is over", lambda: datetime.now(UTC) > over)
         operator.signal(signal.SIGCONT)
-        wait_for("the victim's end is told", lambda: "SoftEvictionCompleted" in reasons(cluster, namespace))
+        wait_for(
+            "the victim's end is told",
+            lambda: "SoftEvictionCompleted" in reasons(cluster, namespace),
+        )
     now = cluster.pod(namespace, "twin")
     assert now is not None
     assert now["metadata"]["uid"] == twin["metadata"]["uid"] != victim["metadata"]["uid"]
@@ -250,7 +259,9 @@ def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operato
     cluster.set_policy(gracePeriodCap="soonish")
     told = wait_for("the Event", lambda: complaints(cluster))
     cluster.set_policy(gracePeriodCap="soonish", ceiling="30m")
-    wait_for("the second reading", lambda: operator.log.read_text().count("policy cannot be read") >= 2)
+    wait_for(
+        "the second reading", lambda: operator.log.read_text().count("policy cannot be read") >= 2
+    )
     assert operator.stop() == 0
     successor = cluster.start_operator()
     successor.wait_leading()
@@ -260,12 +271,16 @@ def test_a_policy_that_cannot_be_read_is_said_once_on_it_by_however_many_operato
     assert complaints(cluster) == told
     cluster.set_policy()
     (note,) = told
-    assert note.startswith("what was in force stays in force: data[gracePeriodCap]: must be a duration")
+    assert note.startswith(
+        "what was in force stays in force: data[gracePeriodCap]: must be a duration"
+    )
 
 
 def complaints(cluster: ClusterHandle) -> list[str]:
     """Return the notes of our Events on the present ConfigMap."""
-    uid = cluster.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)["metadata"]["uid"]
+    uid = cluster.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)["metadata"][
+        "uid"
+    ]
     events = cluster.kubectl.get("events.v1.events.k8s.io", "-n", OPERATOR_NAMESPACE)["items"]
     return [event["note"] for event in events if event["regarding"].get("uid") == uid]
 

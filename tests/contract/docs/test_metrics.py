@@ -27,13 +27,18 @@ class Row(NamedTuple):
 
 def documented() -> dict[str, Row]:
     rows = re.findall(r"^\| `(reprieve_[a-z_]+)` \| ([a-z]+) \|([^|]*)\|", METRICS, re.MULTILINE)
-    return {name: Row(kind, frozenset(re.findall(r"`([a-z_]+)`", labels))) for name, kind, labels in rows}
+    return {
+        name: Row(kind, frozenset(re.findall(r"`([a-z_]+)`", labels)))
+        for name, kind, labels in rows
+    }
 
 
 def registered() -> dict[str, Row]:
     metrics = OperatorMetrics()
     metrics.register_victims(lambda: {"hinted": 1}, lambda: 0, lambda: 0.0)
-    metrics.register_watches(lambda: {"pods": Reflector(cast("Api", None), "/pods", PartialObjectMetadata, id)})
+    metrics.register_watches(
+        lambda: {"pods": Reflector(cast("Api", None), "/pods", PartialObjectMetadata, id)}
+    )
     labels = {
         found._name: frozenset(found._labelnames)
         for found in vars(metrics).values()
@@ -52,11 +57,17 @@ def test_every_metric_stands_in_the_table_with_its_type_and_labels() -> None:
 
 
 def test_no_metric_names_a_pod() -> None:
-    assert not {name for name, row in registered().items() if row.labels & {"pod", "name", "uid", "job"}}
+    assert not {
+        name for name, row in registered().items() if row.labels & {"pod", "name", "uid", "job"}
+    }
 
 
 def test_the_values_of_labels_are_said() -> None:
-    values = {*PreemptionCause, *ProtectionReason, *(outcome for outcome in CheckpointOutcome if outcome.is_failure)}
+    values = {
+        *PreemptionCause,
+        *ProtectionReason,
+        *(outcome for outcome in CheckpointOutcome if outcome.is_failure),
+    }
     assert {value for value in values if f"`{value}`" not in METRICS} == set()
 
 
@@ -71,7 +82,9 @@ def test_the_bounds_of_events_are_said() -> None:
 
 def test_the_weights_are_those_of_the_policy() -> None:
     rows = re.findall(
-        r"^\| ((?:`[a-z-]+`(?:, )?)+)[a-z ,]*\| ([0-9.]+) \| ([0-9.]+) \| ([0-9.]+) \|$", PREEMPTION, re.MULTILINE
+        r"^\| ((?:`[a-z-]+`(?:, )?)+)[a-z ,]*\| ([0-9.]+) \| ([0-9.]+) \| ([0-9.]+) \|$",
+        PREEMPTION,
+        re.MULTILINE,
     )
     shown = {
         name: tuple(float(weight) for weight in weights)

@@ -29,8 +29,14 @@ def test_the_reference_to_write_by_hand_is_the_one_that_the_webhook_adds() -> No
 
 
 def test_the_room_for_bare_pods_is_what_is_promised() -> None:
-    kib, of_one, in_all = bare_pod.MAX_BYTES // 1024, bare_pod.MAX_RECORDS_OF_NAMESPACE, bare_pod.MAX_RECORDS
-    assert f"at most {kib} KiB each, {of_one} of one Namespace, {in_all:,} in all" in " ".join(PAGE.split())
+    kib, of_one, in_all = (
+        bare_pod.MAX_BYTES // 1024,
+        bare_pod.MAX_RECORDS_OF_NAMESPACE,
+        bare_pod.MAX_RECORDS,
+    )
+    assert f"at most {kib} KiB each, {of_one} of one Namespace, {in_all:,} in all" in " ".join(
+        PAGE.split()
+    )
 
 
 def test_the_example_grants_the_operator_no_more_than_bare_pods_in_one_namespace() -> None:

@@ -16,7 +16,10 @@ BLOCK = re.compile(r"^```console\n\$ (?P<command>.+)\n(?P<output>(?:.*\n)*?)```$
 
 
 def commands() -> list[tuple[str, str]]:
-    return [(match["command"], match["output"]) for match in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
+    return [
+        (match["command"], match["output"])
+        for match in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))
+    ]
 
 
 def printed(command: str) -> str:
@@ -45,7 +48,9 @@ def test_every_obstacle_has_words() -> None:
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(
-        BLOCK.sub(lambda match: f"```console\n$ {match['command']}\n{printed(match['command'])}```", text),
+        BLOCK.sub(
+            lambda match: f"```console\n$ {match['command']}\n{printed(match['command'])}```", text
+        ),
         encoding="utf-8",
     )
 

@@ -43,7 +43,10 @@ SAID = {
     "told before": (sought(HINTING, state=in_phase(Phase.HINTED)), PREEMPTED),
     "just taken up": (sought(HINTING, state=in_phase(Phase.REQUESTED)), PREEMPTED),
     "saved": (sought(HINTING, state=in_phase(Phase.SAVED)), PREEMPTED),
-    "class 10": (sought(a_pod().labelled("quota.scheduling.koordinator.sh/preemptible", "false")), PREEMPTED),
+    "class 10": (
+        sought(a_pod().labelled("quota.scheduling.koordinator.sh/preemptible", "false")),
+        PREEMPTED,
+    ),
     "near completion": (sought(HINTING, walltime=Walltime(after(-3500), 3600)), PREEMPTED),
     "reprieved by the operator": (
         sought(HINTING, state=in_phase(Phase.REPRIEVED, refused_on=Protection.NEAR_COMPLETION)),
@@ -55,8 +58,14 @@ SAID = {
     "what it is defended with": (sought(HINTING), refused(RefusalReason.PRIORITY)),
     "another ground": (sought(HINTING), refused(RefusalReason.QUOTA)),
     "one of its gang is protected": (sought(HINTING), refused(RefusalReason.GANG)),
-    "a second set": (sought(HINTING), Requester(request_kind=RequestKind.PREEMPTION, has_victims_elsewhere=True)),
-    "a budget": (sought(HINTING), Requester(request_kind=RequestKind.EVICTION, eviction_blocked=True)),
+    "a second set": (
+        sought(HINTING),
+        Requester(request_kind=RequestKind.PREEMPTION, has_victims_elsewhere=True),
+    ),
+    "a budget": (
+        sought(HINTING),
+        Requester(request_kind=RequestKind.EVICTION, eviction_blocked=True),
+    ),
 }
 
 

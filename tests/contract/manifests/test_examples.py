@@ -19,14 +19,21 @@ ADMITTED = sorted(path.name for path in (manifests.EXAMPLES / "admitted").glob("
 
 
 def resources_in(name: str) -> list[Resource]:
-    return [msgspec.convert(document, Resource) for document in manifests.read(manifests.EXAMPLES / name)]
+    return [
+        msgspec.convert(document, Resource)
+        for document in manifests.read(manifests.EXAMPLES / name)
+    ]
 
 
 def judge(name: str) -> Verdict:
     """Judge a file's objects, each with the PriorityClasses of the file for facts."""
     resources = resources_in(name)
-    classes = {str(found.metadata.name): found for found in resources if found.kind == "PriorityClass"}
-    return Verdict.merged(decide_admission(found, None, Facts(priority_classes=classes)) for found in resources)
+    classes = {
+        str(found.metadata.name): found for found in resources if found.kind == "PriorityClass"
+    }
+    return Verdict.merged(
+        decide_admission(found, None, Facts(priority_classes=classes)) for found in resources
+    )
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -42,7 +49,9 @@ def test_what_is_shown_as_admitted_is_admitted_without_a_warning(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["shell", "launcher", "signal"])
-def test_what_is_asked_by_the_agent_is_admitted_without_a_warning_and_would_get_the_agent(name: str) -> None:
+def test_what_is_asked_by_the_agent_is_admitted_without_a_warning_and_would_get_the_agent(
+    name: str,
+) -> None:
     (job,) = resources_in(f"{name}/job.yaml")
     verdict = decide_admission(job, None, Facts())
     assert (verdict.message, verdict.warnings) == ("[]", ())
@@ -52,7 +61,9 @@ def test_what_is_asked_by_the_agent_is_admitted_without_a_warning_and_would_get_
 
 
 @pytest.mark.parametrize("name", ["annotation", "grpc"])
-def test_what_is_asked_without_the_agent_is_admitted_without_a_warning_and_would_get_none(name: str) -> None:
+def test_what_is_asked_without_the_agent_is_admitted_without_a_warning_and_would_get_none(
+    name: str,
+) -> None:
     (job,) = resources_in(f"{name}/job.yaml")
     verdict = decide_admission(job, None, Facts())
     assert (verdict.message, verdict.warnings) == ("[]", ())

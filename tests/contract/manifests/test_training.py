@@ -29,9 +29,16 @@ class Program:
 
     def __init__(self, folder: Path, **environment: str) -> None:
         random = SystemRandom()
-        self.address = f"127.{random.randrange(200, 250)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+        self.address = (
+            f"127.{random.randrange(200, 250)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+        )
         own = {"POD_IP": self.address, "POD_NAME": "pod", "CHECKPOINTS": str(folder)}
-        own |= {"STEP_SECONDS": "0.01", "STEPS": "100000", "SAVE_SECONDS": "0.05", "PYTHONUNBUFFERED": "1"}
+        own |= {
+            "STEP_SECONDS": "0.01",
+            "STEPS": "100000",
+            "SAVE_SECONDS": "0.05",
+            "PYTHONUNBUFFERED": "1",
+        }
         self.process = subprocess.Popen(
             [sys.executable, EXAMPLES / "train.py"],
             env={**os.environ, **own, **environment},
@@ -42,7 +49,9 @@ class Program:
     def call(self, request: CheckpointRequest | None = None) -> CheckpointAnswer:
         """POST a request, or GET the progress; return what the operator would read."""
         body = contract.render_request(request).encode() if request else None
-        with urllib.request.urlopen(f"http://{self.address}:8080/checkpoint", body, timeout=5) as response:
+        with urllib.request.urlopen(
+            f"http://{self.address}:8080/checkpoint", body, timeout=5
+        ) as response:
             answer = contract.parse_answer(response.read(), "answer")
         assert not isinstance(answer, Violation)
         return answer

@@ -40,14 +40,18 @@ def test_a_slow_client_delays_nobody(client: Client) -> None:
         assert until_closed(slow).endswith(b'{"state":"idle"}')
 
 
-def test_a_client_that_says_nothing_is_hung_up_on(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_says_nothing_is_hung_up_on(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "DEADLINE_SECONDS", 0.2)
     with client.connect() as silent:
         assert until_closed(silent) == b""
     assert client.call("GET") == (200, IDLE)
 
 
-def test_a_client_that_never_ends_is_cut_off(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_ends_is_cut_off(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "DEADLINE_SECONDS", 0.2)
     with client.connect(b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n") as endless:
         while sends(endless):

@@ -14,7 +14,13 @@ from reprieve_agent.exchange import HttpRequest
 from reprieve_agent.mailbox import RequestFiles
 from reprieve_policy.checkpointing import contract
 
-ASKED = {"version": 1, "id": "uid-1", "attempt": 1, "deadline": "2026-11-21T12:10:00Z", "mayExtend": True}
+ASKED = {
+    "version": 1,
+    "id": "uid-1",
+    "attempt": 1,
+    "deadline": "2026-11-21T12:10:00Z",
+    "mayExtend": True,
+}
 DELIVERED = {"state": "delivered", "id": "uid-1"}
 IDLE = {"state": "idle"}
 LONG_AGO = 1_000_000_000
@@ -87,7 +93,9 @@ UNNAMED: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize(("text", "want"), UNNAMED.values(), ids=UNNAMED)
-def test_an_answer_that_names_no_request_is_to_the_one_that_there_is(box: Path, text: str, want: Any) -> None:
+def test_an_answer_that_names_no_request_is_to_the_one_that_there_is(
+    box: Path, text: str, want: Any
+) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     (box / "request.answer").write_text(text)
@@ -102,7 +110,9 @@ def test_an_answer_that_names_no_request_is_as_long_as_it_may_be(box: Path) -> N
     assert raw(desk) == text.encode()
 
 
-def test_whoever_asks_about_a_request_that_never_came_is_not_given_the_answer_to_another(box: Path) -> None:
+def test_whoever_asks_about_a_request_that_never_came_is_not_given_the_answer_to_another(
+    box: Path,
+) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     (box / "request.answer").write_text('{"state":"saved","step":100}')
@@ -251,7 +261,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_an_answer_that_stays_unreadable_is_passed_on_so_that_its_author_is_told(box: Path, text: str) -> None:
+def test_an_answer_that_stays_unreadable_is_passed_on_so_that_its_author_is_told(
+    box: Path, text: str
+) -> None:
     desk = a_desk(box)
     post(desk, ASKED)
     answer = box / "request.answer"

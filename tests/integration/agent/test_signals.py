@@ -57,7 +57,9 @@ class Proc:
         if mount is not None:
             rows.append(f"{mount} 1 {device} {VOLUME} {place} rw - tmpfs tmpfs rw,size=1024k")
         (home / "mountinfo").write_text("\n".join(rows) + "\n")
-        (home / "status").write_text(f"Name:\t{comm}\nSigBlk:\t{blocks}\nSigIgn:\t{NOTHING}\nSigCgt:\t{catches}\n")
+        (home / "status").write_text(
+            f"Name:\t{comm}\nSigBlk:\t{blocks}\nSigIgn:\t{NOTHING}\nSigCgt:\t{catches}\n"
+        )
 
     def remove(self, pid: int) -> None:
         for file in (self.folder / str(pid)).iterdir():
@@ -84,7 +86,9 @@ def proc(tmp_path: Path) -> Proc:
 
 @pytest.fixture
 def target() -> "Iterator[subprocess.Popen[str]]":
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield process
@@ -96,7 +100,9 @@ def told(target: "subprocess.Popen[str]") -> str:
     return target.stdout.readline()
 
 
-def test_the_first_process_of_the_container_is_told(proc: Proc, target: "subprocess.Popen[str]") -> None:
+def test_the_first_process_of_the_container_is_told(
+    proc: Proc, target: "subprocess.Popen[str]"
+) -> None:
     proc.add(target.pid, "600", started=200, comm="a) S (b")
     proc.add(target.pid + 1, "600", started=300, comm="kubectl-exec")
     proc.add(target.pid + 2, "600", started=100, parent=target.pid, comm="worker")
@@ -104,12 +110,16 @@ def test_the_first_process_of_the_container_is_told(proc: Proc, target: "subproc
     assert told(target) == "told\n"
 
 
-def test_a_program_that_waits_for_a_blocked_signal_is_told(proc: Proc, target: "subprocess.Popen[str]") -> None:
+def test_a_program_that_waits_for_a_blocked_signal_is_told(
+    proc: Proc, target: "subprocess.Popen[str]"
+) -> None:
     proc.add(target.pid, "600", catches=NOTHING, blocks=CATCHES_USR1)
     assert proc.signaller.send() == target.pid
 
 
-def test_a_program_that_does_not_handle_the_signal_lives_on(proc: Proc, target: "subprocess.Popen[str]") -> None:
+def test_a_program_that_does_not_handle_the_signal_lives_on(
+    proc: Proc, target: "subprocess.Popen[str]"
+) -> None:
     proc.add(target.pid, "600", catches="0000000000004002")
     with pytest.raises(UndeliverableError, match="does not handle SIGUSR1"):
         proc.signaller.send()
@@ -155,7 +165,9 @@ def test_a_process_that_ends_while_it_is_looked_at_is_none(proc: Proc) -> None:
 
 
 def a_desk(proc: Proc, box: Path) -> CheckpointHandler:
-    return CheckpointHandler(RequestFiles(str(box / "request")), proc.signaller, lambda *_, **__: None)
+    return CheckpointHandler(
+        RequestFiles(str(box / "request")), proc.signaller, lambda *_, **__: None
+    )
 
 
 def ask(desk: CheckpointHandler, attempt: int = 1) -> tuple[int, Any]:
@@ -173,7 +185,12 @@ def test_the_request_is_there_before_the_signal_and_each_attempt_is_one_signal(
 ) -> None:
     proc.add(target.pid, "600")
     desk = a_desk(proc, tmp_path)
-    assert ask(desk) == ask(desk) == ask(a_desk(proc, tmp_path)) == (200, {"state": "delivered", "id": "uid-1"})
+    assert (
+        ask(desk)
+        == ask(desk)
+        == ask(a_desk(proc, tmp_path))
+        == (200, {"state": "delivered", "id": "uid-1"})
+    )
     assert json.loads((tmp_path / "request").read_text())["id"] == "uid-1"
     assert told(target) == "told\n"
     assert ask(desk, 2)[0] == 200
@@ -226,7 +243,9 @@ UNSIGNALLED = pytest.mark.parametrize("tell", [kill_before_the_signal, fail_to_s
 
 
 @UNSIGNALLED
-@pytest.mark.parametrize("says", [{"state": "saved", "id": "uid-1", "step": 7}, {"state": "saved", "step": 7}])
+@pytest.mark.parametrize(
+    "says", [{"state": "saved", "id": "uid-1", "step": 7}, {"state": "saved", "step": 7}]
+)
 def test_what_a_workload_answers_that_read_the_file_is_heard_and_kept_though_no_signal_came(
     proc: Proc,
     target: "subprocess.Popen[str]",
@@ -258,7 +277,10 @@ def test_what_is_no_answer_to_it_leaves_it_to_be_signalled(
 
 @UNSIGNALLED
 def test_a_request_that_nobody_was_signalled_of_is_taken_back_in_its_file(
-    proc: Proc, target: "subprocess.Popen[str]", tmp_path: Path, tell: Callable[[Proc, Path], CheckpointHandler]
+    proc: Proc,
+    target: "subprocess.Popen[str]",
+    tmp_path: Path,
+    tell: Callable[[Proc, Path], CheckpointHandler],
 ) -> None:
     desk = tell(proc, tmp_path)
     assert desk.handle(HttpRequest("DELETE", TAKEN_BACK)).status == 200

@@ -68,7 +68,14 @@ class World:
         self.failures = 0
         self.contexts = [ServingContext() for _ in range(replicas)]
         self.replicas = [
-            Rotator(self.secret, self.anchors, context, NAMES, clock=lambda: self.now, count_failure=self.count_failure)
+            Rotator(
+                self.secret,
+                self.anchors,
+                context,
+                NAMES,
+                clock=lambda: self.now,
+                count_failure=self.count_failure,
+            )
             for context in self.contexts
         ]
 
@@ -95,7 +102,9 @@ class World:
 def is_trusted(certificate_pem: bytes, trusted_pem: bytes, now: datetime) -> bool:
     """True where a client that trusts `trusted_pem` accepts the certificate for the Service's name."""
     store = Store(x509.load_pem_x509_certificates(trusted_pem))
-    verifier = PolicyBuilder().store(store).time(now).build_server_verifier(x509.DNSName(NAMES.dns[0]))
+    verifier = (
+        PolicyBuilder().store(store).time(now).build_server_verifier(x509.DNSName(NAMES.dns[0]))
+    )
     return bool(verifier.verify(x509.load_pem_x509_certificate(certificate_pem), []))
 
 
@@ -207,7 +216,9 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
-async def test_a_damaged_secret_is_made_anew_and_other_replicas_stay_trusted(damage: Mapping[str, bytes]):
+async def test_a_damaged_secret_is_made_anew_and_other_replicas_stay_trusted(
+    damage: Mapping[str, bytes],
+):
     world = World(replicas=2)
     for replica in world.replicas:
         await replica.ensure()
@@ -238,10 +249,15 @@ async def test_a_new_name_is_in_the_next_certificate():
     wanted = ServingNames((*NAMES.dns, "webhooks.example.com"))
 
     assert renewal.decide_renewal(NOW, world.bundle, NAMES, is_next_trusted=False) is None
-    assert renewal.decide_renewal(NOW, world.bundle, wanted, is_next_trusted=False) is RenewalStep.ISSUE_SERVING
+    assert (
+        renewal.decide_renewal(NOW, world.bundle, wanted, is_next_trusted=False)
+        is RenewalStep.ISSUE_SERVING
+    )
 
 
-async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(caplog: pytest.LogCaptureFixture):
+async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(
+    caplog: pytest.LogCaptureFixture,
+):
     world = World()
     world.anchors.is_broken = True
     with caplog.at_level(logging.INFO):
@@ -263,7 +279,10 @@ def test_certificates_are_what_they_should_be():
     ca = issue.issue_ca(NOW)
     serving = issue.issue_serving(ca, NAMES, NOW).certificate
 
-    assert ca.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length == 0
+    assert (
+        ca.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length
+        == 0
+    )
     assert not serving.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert serving.not_valid_before_utc == NOW - timedelta(hours=1)
     assert serving.not_valid_after_utc == NOW + 90 * DAY

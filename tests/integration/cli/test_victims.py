@@ -58,7 +58,9 @@ class Seen:
 
 
 def a_pod(name: str) -> PartialObjectMetadata:
-    return PartialObjectMetadata(metadata=ObjectMeta(namespace="team", name=name, uid=f"uid-{name}"))
+    return PartialObjectMetadata(
+        metadata=ObjectMeta(namespace="team", name=name, uid=f"uid-{name}")
+    )
 
 
 UNMARKED = {"metadata": {"namespace": "team", "name": "c", "uid": "uid-c"}}
@@ -72,7 +74,9 @@ async def test_who_was_gone_before_the_first_list_is_waited_for_no_longer(
     stub.collections[PODS]["a"] = stub.collections[TEAM]["a"] = a_victim("a", "cancelled")
     named = [a_pod(name) for name in ("a", "c", "gone")]
     async with asyncio.timeout(10):
-        stay = await marking.wait(api, "team", named, WaitOptions(enabled=True, timeout_seconds=None))
+        stay = await marking.wait(
+            api, "team", named, WaitOptions(enabled=True, timeout_seconds=None)
+        )
     # One is cancelled, and of another the mark is removed again.
     assert stay == 2
     assert [line.split()[1:3] for line in capsys.readouterr().out.splitlines()] == [
@@ -87,7 +91,10 @@ async def test_who_could_not_be_marked_is_not_waited_for(served: tuple[StubApi, 
     stub.collections[TEAM]["c"] = UNMARKED
     stub.refuses[f"{TEAM}/c"] = 403
     order = EvictOptions(
-        subjects=("c",), selector=None, patience=WaitOptions(enabled=True, timeout_seconds=None), is_dry_run=False
+        subjects=("c",),
+        selector=None,
+        patience=WaitOptions(enabled=True, timeout_seconds=None),
+        is_dry_run=False,
     )
     target = ClusterTarget(kubeconfig=None, context=None, namespace="team")
     async with asyncio.timeout(10):
@@ -111,7 +118,9 @@ async def test_an_api_server_that_goes_away_is_waited_for(served: tuple[StubApi,
     seen.task.cancel()
 
 
-async def test_of_one_that_goes_while_nobody_answers_it_is_told_later(served: tuple[StubApi, Api]) -> None:
+async def test_of_one_that_goes_while_nobody_answers_it_is_told_later(
+    served: tuple[StubApi, Api],
+) -> None:
     stub, api = served
     seen = Seen(api)
     await seen.until(*BOTH)

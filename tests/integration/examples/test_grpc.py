@@ -30,7 +30,9 @@ REQUEST = CheckpointRequest(
 )
 
 
-async def until(call: Callable[[], Awaitable[WorkloadReply]], holds: Callable[[WorkloadReply], bool]) -> WorkloadReply:
+async def until(
+    call: Callable[[], Awaitable[WorkloadReply]], holds: Callable[[WorkloadReply], bool]
+) -> WorkloadReply:
     async with asyncio.timeout(SECONDS):
         while not holds(reply := await call()):  # noqa: ASYNC110 - a workload tells no event
             await asyncio.sleep(0.05)
@@ -41,16 +43,26 @@ def has_saved(reply: WorkloadReply) -> bool:
     return reply.answer is not None and reply.answer.state is AnswerState.SAVED
 
 
-async def test_it_saves_when_it_is_asked_goes_on_may_stay_and_ends_unfinished(tmp_path: Path) -> None:
+async def test_it_saves_when_it_is_asked_goes_on_may_stay_and_ends_unfinished(
+    tmp_path: Path,
+) -> None:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     with grpc_example.training(tmp_path, "127.0.0.1", port) as process:
-        await _tell_story(process, GrpcEndpoint(ipaddress.ip_address("127.0.0.1"), port), tmp_path / "training-0.json")
+        await _tell_story(
+            process,
+            GrpcEndpoint(ipaddress.ip_address("127.0.0.1"), port),
+            tmp_path / "training-0.json",
+        )
 
 
-async def _tell_story(process: "subprocess.Popen[str]", target: GrpcEndpoint, checkpoint: Path) -> None:
-    before = await until(lambda: LINE.poll(target, "u-1", 5), lambda reply: reply.kind is not ReplyKind.NOT_RECEIVED)
+async def _tell_story(
+    process: "subprocess.Popen[str]", target: GrpcEndpoint, checkpoint: Path
+) -> None:
+    before = await until(
+        lambda: LINE.poll(target, "u-1", 5), lambda reply: reply.kind is not ReplyKind.NOT_RECEIVED
+    )
     assert before.kind is ReplyKind.UNKNOWN_REQUEST
     asked = await LINE.request_checkpoint(target, REQUEST, 5)
     assert asked.answer is not None
@@ -59,12 +71,14 @@ async def _tell_story(process: "subprocess.Popen[str]", target: GrpcEndpoint, ch
     assert saved is not None
     assert saved.path == str(checkpoint)
     assert json.loads(await asyncio.to_thread(checkpoint.read_text)) == {"step": saved.step}
-    assert (await LINE.request_checkpoint(target, replace(REQUEST, attempt=2), 5)).answer == saved, (
-        "the same id is the same request"
-    )
+    assert (
+        await LINE.request_checkpoint(target, replace(REQUEST, attempt=2), 5)
+    ).answer == saved, "the same id is the same request"
     assert (await LINE.poll(target, "u-2", 5)).kind is ReplyKind.UNKNOWN_REQUEST
     await LINE.cancel(target, "u-2", 5)
-    assert (await LINE.poll(target, "u-1", 5)).answer == saved, "what is taken back was another request"
+    assert (await LINE.poll(target, "u-1", 5)).answer == saved, (
+        "what is taken back was another request"
+    )
     await LINE.cancel(target, "u-1", 5)
     assert (await LINE.poll(target, "u-1", 5)).kind is ReplyKind.UNKNOWN_REQUEST
     assert process.poll() is None, "it goes on, and waits for the deletion"

@@ -31,7 +31,13 @@ from reprieve_testing.builders import NOW, after, an_eviction
 from reprieve_testing.stub_api import until
 
 SETTINGS = OperatorSettings(identity="a")
-JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job", "controller": True}
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "name": "train",
+    "uid": "uid-job",
+    "controller": True,
+}
 LEAVING = replace(an_eviction().ended(CheckpointOutcome.SAVED).build(), grace_seconds=30)
 
 
@@ -68,7 +74,9 @@ class World:
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.seconds)
 
-    async def write_state(self, pod: VictimPod, state: Eviction, _: object, **__: bool) -> VictimPod:
+    async def write_state(
+        self, pod: VictimPod, state: Eviction, _: object, **__: bool
+    ) -> VictimPod:
         self.writing += 1
         await self.may_write.wait()
         return with_state(pod, state)
@@ -81,7 +89,11 @@ class World:
 
     @property
     def victims(self) -> dict[str, float]:
-        (found,) = (one for one in self.metrics.registry.collect() if one.name == "reprieve_preemption_victims")
+        (found,) = (
+            one
+            for one in self.metrics.registry.collect()
+            if one.name == "reprieve_preemption_victims"
+        )
         return {sample.labels["phase"]: sample.value for sample in found.samples}
 
     @property
@@ -104,7 +116,10 @@ def a_victim(name: str, **metadata: Any) -> VictimPod:
 def with_state(pod: VictimPod, state: Eviction) -> VictimPod:
     labels = {keys.SOFT_EVICTION: state.phase.value}
     annotations = {**annotations_of(pod.metadata), keys.EVICTION: eviction.render(state)}
-    return replace(pod, metadata=replace(pod.metadata, resourceVersion="2", labels=labels, annotations=annotations))
+    return replace(
+        pod,
+        metadata=replace(pod.metadata, resourceVersion="2", labels=labels, annotations=annotations),
+    )
 
 
 def one_on_its_way_out(name: str, **metadata: Any) -> VictimPod:
@@ -122,7 +137,9 @@ async def test_a_replica_that_keeps_nobody_shows_none(world: World) -> None:
     assert (world.victims, world.queue_age, world.stuck) == ({}, 0, 0)
 
 
-async def test_the_age_is_the_oldest_ones_until_its_first_write_and_each_is_counted_in_its_phase(world: World) -> None:
+async def test_the_age_is_the_oldest_ones_until_its_first_write_and_each_is_counted_in_its_phase(
+    world: World,
+) -> None:
     world.terms._registry = world.keepers
     world.keepers.on_pod_update(a_victim("first"))
     world.seconds = 7.0
@@ -153,4 +170,6 @@ async def test_one_is_stuck_a_minute_after_its_grace_until_it_is_gone(world: Wor
     world.keepers.on_pod_delete("uid-bare")
     await until(lambda: world.victims == {})
     assert (world.stuck, sorted(world.gone)) == (0, ["uid-bare", "uid-owned"])
-    assert world.shown("reprieve_preemption_victim_requeue_total", namespace="team", by="owner") == 1
+    assert (
+        world.shown("reprieve_preemption_victim_requeue_total", namespace="team", by="owner") == 1
+    )

@@ -52,7 +52,11 @@ async def test_a_sweep_that_failed_is_tried_again_soon_and_one_that_worked_is_no
     async with stub_api(tmp_path) as (_, api):
         sweeping = asyncio.create_task(a_term(api, metrics)._resync_loop(cast("PodResync", sweep)))
         try:
-            await until(lambda: bool(metrics.registry.get_sample_value("reprieve_last_sweep_timestamp_seconds")))
+            await until(
+                lambda: bool(
+                    metrics.registry.get_sample_value("reprieve_last_sweep_timestamp_seconds")
+                )
+            )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(sweeping), 0.2)
             assert (sweep.runs, sweeping.done()) == (3, False)

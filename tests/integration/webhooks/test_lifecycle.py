@@ -54,7 +54,9 @@ async def test_a_review_under_way_is_answered_before_the_port_closes():
 async def test_many_reviews_at_once_each_get_their_own_answer():
     async with running_server() as server:
         uids = [f"uid-{number}" for number in range(200)]
-        replies = await asyncio.gather(*(server.ask("/mutate", a_review(a_pod(), uid=uid)) for uid in uids))
+        replies = await asyncio.gather(
+            *(server.ask("/mutate", a_review(a_pod(), uid=uid)) for uid in uids)
+        )
 
         assert [reply["uid"] for reply in replies] == uids
 
@@ -62,13 +64,23 @@ async def test_many_reviews_at_once_each_get_their_own_answer():
 async def test_metrics_name_no_object_namespace_or_user():
     async with running_server() as server:
         await server.ask("/validate", a_review(a_pod()))
-        await server.ask("/validate", a_review({"kind": "Secretive", "metadata": {"name": "hidden"}}))
+        await server.ask(
+            "/validate", a_review({"kind": "Secretive", "metadata": {"name": "hidden"}})
+        )
         status, text = await server.get("/metrics")
 
     assert status == 200
-    assert 'reprieve_admission_reviews_total{kind="Pod",outcome="allowed",webhook="validate"} 1.0' in text
-    assert 'reprieve_admission_reviews_total{kind="other",outcome="skipped",webhook="validate"} 1.0' in text
-    assert not any(word in text for word in ("train", "team-a", "Secretive", "hidden", "kubernetes-admin"))
+    assert (
+        'reprieve_admission_reviews_total{kind="Pod",outcome="allowed",webhook="validate"} 1.0'
+        in text
+    )
+    assert (
+        'reprieve_admission_reviews_total{kind="other",outcome="skipped",webhook="validate"} 1.0'
+        in text
+    )
+    assert not any(
+        word in text for word in ("train", "team-a", "Secretive", "hidden", "kubernetes-admin")
+    )
 
 
 async def _is_open(port: int) -> bool:

@@ -116,13 +116,21 @@ class ScriptedVictim:
     @property
     def answer(self) -> Json:
         """What it says by now; `None`: nothing."""
-        is_early = self.waits_for_partner and self.partner is not None and self.partner.phase is Phase.REQUESTED
+        is_early = (
+            self.waits_for_partner
+            and self.partner is not None
+            and self.partner.phase is Phase.REQUESTED
+        )
         return None if is_early else self.scripted_answer
 
     @property
     def is_about_to_be_hinted(self) -> bool:
         """True between what is written of an attempt, and the hint."""
-        return self.phase in AWAITING_WORKLOAD and self.attempt > self.attempt_heard and not self.is_over
+        return (
+            self.phase in AWAITING_WORKLOAD
+            and self.attempt > self.attempt_heard
+            and not self.is_over
+        )
 
     def observe_state(self, state: Eviction) -> PodAction | None:
         """Take in what the operator has written; return what somebody does now."""
@@ -149,7 +157,9 @@ def victim_for_edge(edge: Edge, point: KillPoint, when: When, name: str) -> Scri
     way, event = edges.PHASE_SETUPS[edge.phase], edges.TRIGGERS[edge.observation]
     kills = [Kill(point, when)]
     if event.after_a_lost_hint:
-        kills.insert(0, Kill(point_of(Edge(Phase.REQUESTED, Observation.CHECKPOINT_WANTED)), "after"))
+        kills.insert(
+            0, Kill(point_of(Edge(Phase.REQUESTED, Observation.CHECKPOINT_WANTED)), "after")
+        )
     if way.before_a_lost_delete and not event.is_held:
         kills.insert(0, Kill(DELETION, "before"))
     return ScriptedVictim(
@@ -185,13 +195,18 @@ def mixed_victims(prefix: str, count: int) -> list[ScriptedVictim]:
 
 def lost_at(edge: Edge, name: str) -> ScriptedVictim:
     """Return the victim whose object is gone at once when its phase is written, and its operator before it can see that."""
-    in_phase = KillPoint(str(edge), lambda _, call: (state := state_in(call)) is not None and state.phase is edge.phase)
+    in_phase = KillPoint(
+        str(edge),
+        lambda _, call: (state := state_in(call)) is not None and state.phase is edge.phase,
+    )
     return replace(victim_for_edge(edge, in_phase, "after", name), waits_for_partner=True)
 
 
 def unseen_at(edge: Edge, when: When, name: str) -> ScriptedVictim:
     """Return the victim that is none any more when its first state is written, and its operator before it can see that."""
-    first = KillPoint(str(edge), lambda actor, call: state_in(call) is not None and actor.phase is Phase.REQUESTED)
+    first = KillPoint(
+        str(edge), lambda actor, call: state_in(call) is not None and actor.phase is Phase.REQUESTED
+    )
     return replace(victim_for_edge(edge, first, when, name), acts_before_first_state=True)
 
 
@@ -210,7 +225,8 @@ def point_of(edge: Edge) -> KillPoint:
 
 DELETION = KillPoint("the DELETE, or the eviction", lambda _, call: is_deletion(call))
 FINALIZER_REMOVAL = KillPoint(
-    "the end of our hold", lambda actor, call: actor.phase is Phase.TERMINATING and _removes_finalizer(call)
+    "the end of our hold",
+    lambda actor, call: actor.phase is Phase.TERMINATING and _removes_finalizer(call),
 )
 LEDGER = KillPoint("the ledger", lambda _, call: call.method == "PATCH" and "/jobs/" in call.path)
 
@@ -229,7 +245,9 @@ def state_in(call: ProxiedCall) -> Eviction | None:
 
 
 def _removes_finalizer(call: ProxiedCall) -> bool:
-    return call.method == "PATCH" and "finalizers" in call.body["metadata"] and state_in(call) is None
+    return (
+        call.method == "PATCH" and "finalizers" in call.body["metadata"] and state_in(call) is None
+    )
 
 
 class WorkloadServer:
@@ -270,7 +288,9 @@ class WorkloadServer:
             return web.json_response({"state": "idle"})
         return web.Response(status=503) if actor.answer is None else self._record_answer(actor)
 
-    def _record_hint(self, actor: ScriptedVictim, document: Json, request: web.BaseRequest) -> web.StreamResponse:
+    def _record_hint(
+        self, actor: ScriptedVictim, document: Json, request: web.BaseRequest
+    ) -> web.StreamResponse:
         actor.heard_eviction_id, actor.attempt_heard = document["id"], document["attempt"]
         self.hints.append(
             Hint(
@@ -288,5 +308,7 @@ class WorkloadServer:
         return web.Response(status=500)
 
     def _record_answer(self, actor: ScriptedVictim) -> web.Response:
-        self.answers.append(WorkloadAnswer(uid=actor.uid, at=utc_now(), state=actor.scripted_answer["state"]))
+        self.answers.append(
+            WorkloadAnswer(uid=actor.uid, at=utc_now(), state=actor.scripted_answer["state"])
+        )
         return web.json_response({"id": actor.heard_eviction_id, **actor.scripted_answer})

@@ -136,9 +136,16 @@ class ChaosRunner:
         company = list(actors)
         company += [actor.partner for actor in company if actor.partner is not None]
         self.victims = {actor.name: actor for actor in company}
-        self._gangs = {one.name: actor.name for actor in company if actor.partner for one in (actor, actor.partner)}
+        self._gangs = {
+            one.name: actor.name
+            for actor in company
+            if actor.partner
+            for one in (actor, actor.partner)
+        }
         self.workloads.actors |= self.victims
-        pods = await self.namespace.create_pods([await self._pod(actor) for actor in self.victims.values()])
+        pods = await self.namespace.create_pods(
+            [await self._pod(actor) for actor in self.victims.values()]
+        )
         for actor in self.victims.values():
             actor.uid = pods[actor.name]["metadata"]["uid"]
 
@@ -157,7 +164,9 @@ class ChaosRunner:
                 await self._crashing
             if self._happened != seen:
                 seen, seen_at = self._happened, time.monotonic()
-            assert time.monotonic() < seen_at + _STANDSTILL_SECONDS, "\n".join(["nothing happens any more:", *left])
+            assert time.monotonic() < seen_at + _STANDSTILL_SECONDS, "\n".join(
+                ["nothing happens any more:", *left]
+            )
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def finish(self) -> None:
@@ -170,7 +179,10 @@ class ChaosRunner:
 
     async def check(self) -> None:
         """Assert that every promise was kept to these actors, and clear the stage."""
-        uids, pods = {actor.uid for actor in self.victims.values()}, {self._pod_of(name) for name in self.victims}
+        uids, pods = (
+            {actor.uid for actor in self.victims.values()},
+            {self._pod_of(name) for name in self.victims},
+        )
         writes = records.read_writes(self.audit_log, self.namespace.namespace)
         history = History(
             victims=[actor.as_victim(self._pod_of(name)) for name, actor in self.victims.items()],
@@ -180,7 +192,10 @@ class ChaosRunner:
             outages=self.outages,
         )
         left = await self.namespace.pods()
-        broken = [*invariants.broken_promises(history), *invariants.no_finalizer_left(left.values())]
+        broken = [
+            *invariants.broken_promises(history),
+            *invariants.no_finalizer_left(left.values()),
+        ]
         assert not broken, "\n".join(["broken promises:", *broken])
         await self.namespace.release(left, HELD)
         await all_of(self.namespace.delete(name) for name in left)
@@ -189,7 +204,11 @@ class ChaosRunner:
         return f"{self.namespace.namespace}/{name}"
 
     async def _pod(self, actor: ScriptedVictim) -> Json:
-        hint = {keys.CHECKPOINT_HINT: actor.hint or self.workloads.hint(actor.name)} if actor.has_hint else {}
+        hint = (
+            {keys.CHECKPOINT_HINT: actor.hint or self.workloads.hint(actor.name)}
+            if actor.has_hint
+            else {}
+        )
         annotations = {keys.CHECKPOINT_TIMEOUT: f"{actor.seconds}s", **hint, **actor.annotations}
         owners = [await self.namespace.create_owner(actor.name)] if actor.has_owner else []
         held = [HELD] if actor.trigger.action is PodAction.DELETE else []
@@ -197,7 +216,9 @@ class ChaosRunner:
         labels |= BY_A_BUDGET if actor.trigger.is_held else {}
         if actor.name in self._gangs:
             labels[keys.POD_GROUP] = self._gangs[actor.name]
-        pod = self.namespace.pod(actor.name, annotations, labels=labels, finalizers=held, ownerReferences=owners)
+        pod = self.namespace.pod(
+            actor.name, annotations, labels=labels, finalizers=held, ownerReferences=owners
+        )
         if actor.walltime is not None:
             pod["spec"]["activeDeadlineSeconds"] = actor.walltime
         return pod
@@ -240,7 +261,9 @@ class ChaosRunner:
         """Return the actor whose pod, or whose owner of the same name, a write is about."""
         if not call.is_write or f"/namespaces/{self.namespace.namespace}/" not in call.path:
             return None
-        return next((self.victims[part] for part in call.path.split("/") if part in self.victims), None)
+        return next(
+            (self.victims[part] for part in call.path.split("/") if part in self.victims), None
+        )
 
     def _due_kill(self, actor: ScriptedVictim | None, call: ProxiedCall) -> Kill | None:
         is_due = actor is not None and actor.kills and actor.kills[0].point.matches(actor, call)
@@ -296,7 +319,9 @@ class ChaosRunner:
         Without the latter, many would lose as many operators as there are attempts between state and hint.
         """
         held = {actor.name for actor, _ in self._held}
-        is_quiet = len(self._held) >= _ENOUGH or time.monotonic() > self._arrived_at + _QUIET_SECONDS
+        is_quiet = (
+            len(self._held) >= _ENOUGH or time.monotonic() > self._arrived_at + _QUIET_SECONDS
+        )
         return is_quiet and not any(
             actor.is_about_to_be_hinted for actor in self.victims.values() if actor.name not in held
         )

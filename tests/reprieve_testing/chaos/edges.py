@@ -141,14 +141,20 @@ _LOST_PHASES = (
     Phase.SETTLED,
     Phase.SAVED,
 )
-_AS_OUR_HOLD_ENDS = (Edge(Phase.TERMINATING, Observation.OBJECT_GONE), Edge(Phase.GONE, Observation.REPLACED))
+_AS_OUR_HOLD_ENDS = (
+    Edge(Phase.TERMINATING, Observation.OBJECT_GONE),
+    Edge(Phase.GONE, Observation.REPLACED),
+)
 """Just after that, and of a pod with an owner: it disappears while the operator cannot see it."""
 _KILLED_AS_OUR_HOLD_ENDS = "; a kill just after the end of our hold is one at it"
 _KILLED_AS_IT_TAKES_IT_UP = (
     "; killed all the same, while the operator still takes it for a victim and is about to write so"
 )
 NO_WRITE: Mapping[Edge, str] = {
-    **{Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT + _KILLED_ALL_THE_SAME for phase in _LOST_PHASES},
+    **{
+        Edge(phase, Observation.OBJECT_GONE): _NO_OBJECT + _KILLED_ALL_THE_SAME
+        for phase in _LOST_PHASES
+    },
     Edge(
         Phase.REQUESTED, Observation.OBJECT_GONE
     ): f"nothing of ours was ever on it; {_NO_OBJECT}{_KILLED_AS_IT_TAKES_IT_UP}",
@@ -195,7 +201,10 @@ def lost_edges() -> list[Edge]:
 
 def unseen_edges() -> list[Edge]:
     """Return the edges on which a pod is nobody's victim any more before anything of ours is on it."""
-    return [Edge(Phase.REQUESTED, Observation.MARK_REMOVED), Edge(Phase.REQUESTED, Observation.OBJECT_GONE)]
+    return [
+        Edge(Phase.REQUESTED, Observation.MARK_REMOVED),
+        Edge(Phase.REQUESTED, Observation.OBJECT_GONE),
+    ]
 
 
 def left_edges() -> list[Edge]:

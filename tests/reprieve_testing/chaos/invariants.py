@@ -69,7 +69,9 @@ def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[s
     for victim in history.victims:
         if not victim.has_notice:
             continue
-        for write in filter(lambda write: write.is_deletion and write.has_succeeded, writes[victim.uid]):
+        for write in filter(
+            lambda write: write.is_deletion and write.has_succeeded, writes[victim.uid]
+        ):
             acknowledged = done.get(victim.uid)
             deadline = _deadline(writes[victim.uid], told[victim.uid], write.at)
             if acknowledged is not None and acknowledged <= write.at:
@@ -85,7 +87,9 @@ def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[s
 
 def one_delete_each(history: History) -> Iterator[str]:
     """No victim is deleted twice, and none that must be is left."""
-    counts = Counter(write.uid for write in history.writes if write.is_deletion and write.has_succeeded)
+    counts = Counter(
+        write.uid for write in history.writes if write.is_deletion and write.has_succeeded
+    )
     unanswered = _unanswered_deletions(history)
     for victim in history.victims:
         count = counts[victim.uid]
@@ -143,7 +147,9 @@ def every_phase_follows_from_the_one_before(history: History) -> Iterator[str]:
     """What is written is what the table allows: no phase is left for one that cannot be reached from it."""
     for uid, writes in _by_uid(history.writes).items():
         before: tuple[str, Phase] | None = None
-        for state in (write.state for write in writes if write.has_succeeded and write.state is not None):
+        for state in (
+            write.state for write in writes if write.has_succeeded and write.state is not None
+        ):
             start = before[1] if before and before[0] == state.eviction_id else Phase.REQUESTED
             if state.phase is not start and state.phase not in _reachable(start):
                 yield f"{uid}: {state.phase} was written after {start}"
@@ -194,7 +200,11 @@ def _deadline(writes: Iterable[Write], hints: Iterable[Hint], before: datetime) 
     One that is settled waits for its gang, until another deadline, which is not its own.
     """
     states = [write.state for write in writes if write.has_succeeded and write.at <= before]
-    written = [state.deadline for state in states if state and state.deadline and state.phase in AWAITING_WORKLOAD]
+    written = [
+        state.deadline
+        for state in states
+        if state and state.deadline and state.phase in AWAITING_WORKLOAD
+    ]
     told = [hint.deadline for hint in hints if hint.at <= before]
     return max([*written, *told], default=None)
 
@@ -207,16 +217,22 @@ def _ended_at(victim: VictimExpectation, writes: Iterable[Write]) -> datetime | 
 
 def _unanswered_deletions(history: History) -> Mapping[str, datetime]:
     """Return by pod when the API server received a DELETE that it was killed over: nobody knows what came of it."""
-    return {write.pod: write.at for write in history.writes if write.is_deletion and not write.status}
+    return {
+        write.pod: write.at for write in history.writes if write.is_deletion and not write.status
+    }
 
 
 def _is_end(write: Write) -> bool:
-    return write.is_deletion or (write.state is not None and write.state.phase in transitions.TERMINAL)
+    return write.is_deletion or (
+        write.state is not None and write.state.phase in transitions.TERMINAL
+    )
 
 
 def _outage(outages: Iterable[Outage], since: datetime, until: datetime) -> timedelta:
     """Return for how long of a time nobody could act; outages don't overlap."""
-    return sum((max(min(until, one.until) - max(since, one.since), _NO_TIME) for one in outages), _NO_TIME)
+    return sum(
+        (max(min(until, one.until) - max(since, one.since), _NO_TIME) for one in outages), _NO_TIME
+    )
 
 
 def _reachable(phase: Phase) -> set[Phase]:

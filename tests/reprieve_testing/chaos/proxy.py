@@ -19,7 +19,14 @@ from aiohttp import web
 Json = Any
 
 _EXPIRED = b'"code":410'
-_HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "content-encoding"}
+_HOP_BY_HOP = {
+    "connection",
+    "content-length",
+    "host",
+    "keep-alive",
+    "transfer-encoding",
+    "content-encoding",
+}
 
 
 class Dropped(Exception):  # noqa: N818 - what to do, not an error
@@ -81,7 +88,9 @@ class ApiProxy:
         # The API server's self-signed certificate lacks extensions that Python 3.13 began to insist on.
         context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
         connector = aiohttp.TCPConnector(ssl=context, limit=0)
-        self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False)
+        self._session = aiohttp.ClientSession(
+            connector=connector, auto_decompress=False, trust_env=False
+        )
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         return self
@@ -144,13 +153,24 @@ class ApiProxy:
         return self._hang_up(request) if response.prepared else response
 
     @asynccontextmanager
-    async def _forward(self, request: web.BaseRequest, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
+    async def _forward(
+        self, request: web.BaseRequest, body: bytes
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() not in _HOP_BY_HOP
+        }
         headers["Accept-Encoding"] = "identity"
         url = self.api_server + request.raw_path
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.request(
-            request.method, url, data=body or None, headers=headers, timeout=timeout, allow_redirects=False
+            request.method,
+            url,
+            data=body or None,
+            headers=headers,
+            timeout=timeout,
+            allow_redirects=False,
         ) as upstream:
             yield upstream
 
@@ -162,4 +182,6 @@ class ApiProxy:
 
 
 def _headers(upstream: aiohttp.ClientResponse) -> dict[str, str]:
-    return {name: value for name, value in upstream.headers.items() if name.lower() not in _HOP_BY_HOP}
+    return {
+        name: value for name, value in upstream.headers.items() if name.lower() not in _HOP_BY_HOP
+    }

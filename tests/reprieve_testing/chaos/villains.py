@@ -58,7 +58,9 @@ async def _babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
 
 
 def _say(writer: asyncio.StreamWriter, body: bytes) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
+    writer.write(
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
+    )
 
 
 @contextlib.contextmanager
@@ -70,7 +72,9 @@ def _aborting(writer: asyncio.StreamWriter) -> Iterator[None]:
         writer.transport.abort()
 
 
-BEHAVIOURS: Mapping[str, Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]] = {
+BEHAVIOURS: Mapping[
+    str, Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+] = {
     "never-closes": _never_close,
     "drips": _drip,
     "streams": _stream,
@@ -120,7 +124,9 @@ class HostileWorkloads:
             path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode().strip("/")
             if path == REDIRECTS:
                 location = b"Location: http://127.0.0.1:%d/stolen\r\n" % self._port
-                writer.write(b"HTTP/1.1 307 Temporary Redirect\r\n%sContent-Length: 0\r\n\r\n" % location)
+                writer.write(
+                    b"HTTP/1.1 307 Temporary Redirect\r\n%sContent-Length: 0\r\n\r\n" % location
+                )
             elif path in BEHAVIOURS:
                 await BEHAVIOURS[path](reader, writer)
             else:

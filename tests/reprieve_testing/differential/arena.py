@@ -64,7 +64,9 @@ class SchedulerPair:
 
     def __init__(self, cluster: Cluster, scenes: Sequence[Scenario]) -> None:
         self._cluster = cluster
-        self._places = {side.label_value(scene): (scene, side) for scene in scenes for side in SIDES}
+        self._places = {
+            side.label_value(scene): (scene, side) for scene in scenes for side in SIDES
+        }
 
     def clear(self) -> None:
         """End what would take part."""
@@ -76,7 +78,9 @@ class SchedulerPair:
         now = datetime.now(UTC)
         async with BulkClient.connect(self._cluster) as hands:
             await self._make_common(hands)
-            await hands.for_each(self._places.values(), lambda found: _make_room(hands, *found, now))
+            await hands.for_each(
+                self._places.values(), lambda found: _make_room(hands, *found, now)
+            )
             gone = [name for name, named in self._priority_classes().items() if named.is_gone]
             await hands.for_each(gone, lambda name: hands.delete(f"{_PRIORITY_CLASSES}/{name}"))
 
@@ -94,7 +98,8 @@ class SchedulerPair:
 
             said = await self._watch(hands, start)
         return {
-            (scene.name, side.name): _outcome(said[place], scene, side) for place, (scene, side) in self._places.items()
+            (scene.name, side.name): _outcome(said[place], scene, side)
+            for place, (scene, side) in self._places.items()
         }
 
     def stop(self) -> None:
@@ -105,14 +110,20 @@ class SchedulerPair:
         for side in SIDES:
             for name in map(side.namespace, NAMESPACES):
                 await hands.create("/api/v1/namespaces", {"metadata": {"name": name}})
-                await hands.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+                await hands.create(
+                    f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}}
+                )
         classes = map(documents.priority_class, self._priority_classes().values())
         await hands.for_each(classes, lambda document: hands.create(_PRIORITY_CLASSES, document))
         for path, document in _RIGHTS.items():
             await hands.create(path, document)
 
     def _priority_classes(self) -> dict[str, ScenarioPriorityClass]:
-        return {name: named for scene, _ in self._places.values() for name, named in scene.priority_classes().items()}
+        return {
+            name: named
+            for scene, _ in self._places.values()
+            for name, named in scene.priority_classes().items()
+        }
 
     def _start(self, side: Side, program: Path, config: Json) -> None:
         """Start a scheduler for this side's pods."""
@@ -120,25 +131,39 @@ class SchedulerPair:
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             # Not 50 calls a second, the default: 500 preemptors at once would wait in line for them.
-            "clientConnection": {"kubeconfig": str(self._cluster.write_kubeconfig(_USER)), "qps": 2000, "burst": 4000},
+            "clientConnection": {
+                "kubeconfig": str(self._cluster.write_kubeconfig(_USER)),
+                "qps": 2000,
+                "burst": 4000,
+            },
             "leaderElection": {"leaderElect": False},
             **config,
-            "profiles": [profile | {"schedulerName": side.scheduler_name} for profile in config["profiles"]],
+            "profiles": [
+                profile | {"schedulerName": side.scheduler_name} for profile in config["profiles"]
+            ],
         }
         file = self._cluster.home / "conf" / f"{side.scheduler_name}.json"
         write_private(file, json.dumps(complete))
-        self._cluster.processes.start(side.scheduler_name, [program, f"--config={file}", "--secure-port=0"])
+        self._cluster.processes.start(
+            side.scheduler_name, [program, f"--config={file}", "--secure-port=0"]
+        )
 
-    async def _watch(self, hands: BulkClient, start: Callable[[], None]) -> dict[str, ObservedDecision]:
+    async def _watch(
+        self, hands: BulkClient, start: Callable[[], None]
+    ) -> dict[str, ObservedDecision]:
         """Return, by place, what has been decided once all is."""
         said: dict[str, ObservedDecision] = defaultdict(ObservedDecision)
         undone = set(self._places)
         # Before the first is decided: of what a scheduler says of a pod, a later try would leave the last only.
-        async with aclosing(hands.watch(f"/api/v1/pods?labelSelector={SCENARIO_LABEL}&resourceVersion=0")) as events:
+        async with aclosing(
+            hands.watch(f"/api/v1/pods?labelSelector={SCENARIO_LABEL}&resourceVersion=0")
+        ) as events:
             start()
             while True:
                 try:
-                    event = await asyncio.wait_for(anext(events), None if undone else _QUIET_SECONDS)
+                    event = await asyncio.wait_for(
+                        anext(events), None if undone else _QUIET_SECONDS
+                    )
                 except TimeoutError:
                     return said
                 pod = event["object"]
@@ -153,18 +178,28 @@ class SchedulerPair:
         there = {side.node(scene, node.name): node for node in scene.nodes}.get(said.node or "")
         before = sum(pod.is_terminating for pod in there.pods) if there else 0
         return (
-            said.is_decided and len(said.victims_in_deletion - _already_terminating(scene, side)) >= said.count - before
+            said.is_decided
+            and len(said.victims_in_deletion - _already_terminating(scene, side))
+            >= said.count - before
         )
 
 
 _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-_ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "differential-scheduler"}
+_ROLE = {
+    "apiGroup": "rbac.authorization.k8s.io",
+    "kind": "ClusterRole",
+    "name": "differential-scheduler",
+}
 _RIGHTS: dict[str, Json] = {
     f"{_RBAC}/clusterroles": {
         "metadata": {"name": _ROLE["name"]},
         "rules": [
-            {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["get", "list", "watch"]}
+            {
+                "apiGroups": ["scheduling.k8s.io"],
+                "resources": ["priorityclasses"],
+                "verbs": ["get", "list", "watch"],
+            }
         ],
     },
     f"{_RBAC}/clusterrolebindings": {
@@ -182,7 +217,9 @@ async def _make_room(hands: BulkClient, scene: Scenario, side: Side, now: dateti
         await hands.create("/api/v1/nodes", documents.node(scene, side, node))
     for number, told in enumerate(scene.budgets):
         document = documents.budget(scene, side, number, told, now)
-        path = f"/apis/policy/v1/namespaces/{document['metadata']['namespace']}/poddisruptionbudgets"
+        path = (
+            f"/apis/policy/v1/namespaces/{document['metadata']['namespace']}/poddisruptionbudgets"
+        )
         await hands.create(path, document, with_status=True)
     for node in scene.nodes:
         for pod in node.pods:
@@ -219,7 +256,9 @@ def _outcome(said: ObservedDecision, scene: Scenario, side: Side) -> ScenarioOut
     nodes = {side.node(scene, node.name): node.name for node in scene.nodes}
     pods = {side.pod(scene, pod.name): pod.name for pod in scene.pods()}
     victims = said.victims_in_deletion - _already_terminating(scene, side)
-    return ScenarioOutcome(nodes[said.node] if said.node else None, frozenset(pods[name] for name in victims))
+    return ScenarioOutcome(
+        nodes[said.node] if said.node else None, frozenset(pods[name] for name in victims)
+    )
 
 
 def _already_terminating(scene: Scenario, side: Side) -> set[str]:

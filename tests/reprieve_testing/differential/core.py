@@ -36,15 +36,25 @@ def _decision(scene: Scenario, now: datetime, facts: Facts) -> PreemptionCandida
         for node in scene.nodes
         for pod in node.pods
     ]
-    nodes = [msgspec.convert(documents.node(scene, REPRIEVE, node), api_objects.Node) for node in scene.nodes]
+    nodes = [
+        msgspec.convert(documents.node(scene, REPRIEVE, node), api_objects.Node)
+        for node in scene.nodes
+    ]
     budgets = [
         snapshot_builder.disruption_budget_of(
-            msgspec.convert(documents.budget(scene, REPRIEVE, number, told, now), api_objects.PodDisruptionBudget)
+            msgspec.convert(
+                documents.budget(scene, REPRIEVE, number, told, now),
+                api_objects.PodDisruptionBudget,
+            )
         )
         for number, told in enumerate(scene.budgets)
     ]
-    preemptor = snapshot_builder.preemptor_of(_pod(scene.preemptor, documents.preemptor(scene, REPRIEVE), now), facts)
-    cluster = snapshot_builder.snapshot_of(nodes, tenants, [preemptor], budgets, facts.settings, now)
+    preemptor = snapshot_builder.preemptor_of(
+        _pod(scene.preemptor, documents.preemptor(scene, REPRIEVE), now), facts
+    )
+    cluster = snapshot_builder.snapshot_of(
+        nodes, tenants, [preemptor], budgets, facts.settings, now
+    )
     return selection.decide(preemptor, cluster, list(cluster.nodes)).best
 
 

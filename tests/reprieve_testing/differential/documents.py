@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from .scene import DEFENDED_AS, Scenario, ScenarioBudget, ScenarioNode, ScenarioPod, ScenarioPriorityClass
+from .scene import (
+    DEFENDED_AS,
+    Scenario,
+    ScenarioBudget,
+    ScenarioNode,
+    ScenarioPod,
+    ScenarioPriorityClass,
+)
 
 Json = Any
 
@@ -66,12 +73,19 @@ def node(scene: Scenario, side: Side, told: ScenarioNode) -> Json:
     """Return a node that runs nothing."""
     room = {"cpu": str(told.cpu), "memory": f"{told.memory}Gi", "pods": str(told.most_pods)}
     return {
-        "metadata": {"name": side.node(scene, told.name), "labels": {SCENARIO_LABEL: side.label_value(scene)}},
+        "metadata": {
+            "name": side.node(scene, told.name),
+            "labels": {SCENARIO_LABEL: side.label_value(scene)},
+        },
         "spec": {
             "unschedulable": told.is_cordoned,
             "taints": [{"key": _TAINT, "effect": "NoSchedule"}] if told.is_tainted else [],
         },
-        "status": {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {
+            "capacity": room,
+            "allocatable": room,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
 
 
@@ -113,7 +127,9 @@ def preemptor(scene: Scenario, side: Side) -> Json:
     document["spec"] |= {
         "schedulerName": side.scheduler_name,
         "nodeSelector": {SCENARIO_LABEL: side.label_value(scene)},
-        "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in tolerated],
+        "tolerations": [
+            {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in tolerated
+        ],
     }
     return document
 

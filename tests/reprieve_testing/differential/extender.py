@@ -55,7 +55,9 @@ class RunningExtender:
         (extender,) = self.configuration["extenders"]
         url = f"{extender['urlPrefix']}/{extender['preemptVerb']}"
         trust = ssl.create_default_context(cafile=extender["tlsConfig"]["caFile"])
-        body = json.dumps({"Pod": {"metadata": {"uid": preemptor_uid}}, "NodeNameToMetaVictims": {}}).encode()
+        body = json.dumps(
+            {"Pod": {"metadata": {"uid": preemptor_uid}}, "NodeNameToMetaVictims": {}}
+        ).encode()
         request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=10, context=trust) as answer:
@@ -73,7 +75,9 @@ def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
     stanza = yaml.safe_load(STANZA.read_text())
     (extender,) = stanza["extenders"]
     extender["urlPrefix"] = f"https://{_ADDRESS}:{port}/scheduler"
-    extender["tlsConfig"]["caFile"] = str(_write_certificates(certificates, extender["tlsConfig"]["serverName"]))
+    extender["tlsConfig"]["caFile"] = str(
+        _write_certificates(certificates, extender["tlsConfig"]["serverName"])
+    )
     flags = (
         f"--listen-address={_ADDRESS}",
         f"--listen-port={port}",
@@ -83,14 +87,18 @@ def running(handle: ClusterHandle) -> Iterator[RunningExtender]:
         "--extender-schedulers=",
         "--drain-seconds=0.2",
     )
-    programs = Programs(handle.cluster.home, handle.kubectl, {WEBHOOKS: Place(flags, f"https://{_ADDRESS}:{port}")})
+    programs = Programs(
+        handle.cluster.home, handle.kubectl, {WEBHOOKS: Place(flags, f"https://{_ADDRESS}:{port}")}
+    )
     handle.kubectl.read("apply", "-f", NAMESPACE_FILE)
     handle.kubectl.read("apply", *(word for file in _RIGHTS for word in ("-f", file)))
     programs.start(WEBHOOKS)
     try:
         programs.wait_until_ready(WEBHOOKS)
         made = RunningExtender(stanza, programs)
-        pending = handle.kubectl.get("pods", "--all-namespaces", "-l", PREEMPTOR, "--field-selector=spec.nodeName=")
+        pending = handle.kubectl.get(
+            "pods", "--all-namespaces", "-l", PREEMPTOR, "--field-selector=spec.nodeName="
+        )
         uid = pending["items"][0]["metadata"]["uid"]
         # Asked before, it would leave the first scenes to the scheduler, as it does where it has just been started.
         wait_for("the extender has seen all", lambda: made.is_ready_for(uid), _SECONDS)
@@ -104,7 +112,11 @@ def _write_certificates(directory: Path, name: str) -> Path:
     now = datetime.now(UTC)
     authority = issue_ca(now)
     serving = issue_serving(authority, ServingNames((name,), (ip_address(_ADDRESS),)), now)
-    written = {"tls.crt": serving.certificate_pem, "tls.key": serving.key_pem, "ca.crt": authority.certificate_pem}
+    written = {
+        "tls.crt": serving.certificate_pem,
+        "tls.key": serving.key_pem,
+        "ca.crt": authority.certificate_pem,
+    }
     for file, pem in written.items():
         write_private(directory / file, pem.decode())
     return directory / "ca.crt"

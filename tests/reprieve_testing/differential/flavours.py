@@ -26,7 +26,10 @@ def variants(each: int, seed: int) -> list[Scenario]:
     """Return so many scenes of each flavour."""
     plain = iter(generator.scenarios(each * len(_VARIATIONS), seed))
     return [
-        flavour(Random(f"{seed}/{difference}/{number}"), replace(next(plain), name=f"{difference}-{number}"))
+        flavour(
+            Random(f"{seed}/{difference}/{number}"),
+            replace(next(plain), name=f"{difference}-{number}"),
+        )
         for difference, flavour in _VARIATIONS.items()
         for number in range(each)
     ]
@@ -36,7 +39,10 @@ def _for_each_pod(change: _Change) -> Callable[[Random, Scenario], Scenario]:
     """Return a flavour that changes each pod by itself, the preemptor too."""
 
     def flavour(random: Random, scene: Scenario) -> Scenario:
-        nodes = [replace(node, pods=tuple(change(random, pod, scene) for pod in node.pods)) for node in scene.nodes]
+        nodes = [
+            replace(node, pods=tuple(change(random, pod, scene) for pod in node.pods))
+            for node in scene.nodes
+        ]
         return replace(scene, nodes=tuple(nodes), preemptor=change(random, scene.preemptor, scene))
 
     return flavour
@@ -55,7 +61,9 @@ def _labelled(key: str, *values: str | None) -> _Change:
 def _in_gangs(random: Random, pod: ScenarioPod, scene: Scenario) -> ScenarioPod:
     # Scenes share their Namespaces: each has gangs of its own.
     value = random.choice((None, "a", "a", "b"))
-    return pod if value is None else replace(pod, labels={**pod.labels, GANG: f"{scene.name}-{value}"})
+    return (
+        pod if value is None else replace(pod, labels={**pod.labels, GANG: f"{scene.name}-{value}"})
+    )
 
 
 def _defended(random: Random, pod: ScenarioPod, scene: Scenario) -> ScenarioPod:
@@ -74,9 +82,18 @@ def _alike(random: Random, scene: Scenario) -> Scenario:
     def copy(pod: ScenarioPod) -> ScenarioPod:
         cost = random.choice((None, "0", "-100", "5", "5", "2147483647"))
         said = {} if cost is None else {COST: cost}
-        return replace(pod, name=f"p{next(names)}", annotations=said, started_ago=next(ages), is_terminating=False)
+        return replace(
+            pod,
+            name=f"p{next(names)}",
+            annotations=said,
+            started_ago=next(ages),
+            is_terminating=False,
+        )
 
-    nodes = (ScenarioNode(name=f"n{number}", cpu=first.cpu, pods=tuple(map(copy, first.pods))) for number in range(3))
+    nodes = (
+        ScenarioNode(name=f"n{number}", cpu=first.cpu, pods=tuple(map(copy, first.pods)))
+        for number in range(3)
+    )
     preemptor = replace(scene.preemptor, cpu=1, memory=1)
     return replace(scene, preemptor=preemptor, nodes=tuple(nodes), budgets=())
 

@@ -21,11 +21,31 @@ from .scene import (
 )
 
 _PREEMPTORS = (1, 100, 100, 8001, 9000, 9000, 9000, 10_000, 1_000_000_000)
-_UNREADABLE = ("", "high", " 7", "7 ", "1e4", "0x10", "1_000", "1.0", "٣", "--1", "2147483648", "-2147483649")
+_UNREADABLE = (
+    "",
+    "high",
+    " 7",
+    "7 ",
+    "1e4",
+    "0x10",
+    "1_000",
+    "1.0",
+    "٣",
+    "--1",
+    "2147483648",
+    "-2147483649",
+)
 _UNREADABLE_SECONDS = ("", "1h", "1.5", " 60", "60s", "9223372036854775808", "∞")
 _SECONDS = (
     *(None, "0", "-0", *["-1"] * 6, *["3600"] * 6, *["86400"] * 6, "+86400", "00086400"),
-    *("-9223372036854775808", "9223372036", "9223372037", "18446744074", "20000000000", "9223372036854775807"),
+    *(
+        "-9223372036854775808",
+        "9223372036",
+        "9223372037",
+        "18446744074",
+        "20000000000",
+        "9223372036854775807",
+    ),
 )
 _AGES = (300, 300, 900, 7_200, 40_000, 200_000)
 """At least 45 minutes from each of the seconds above."""
@@ -37,13 +57,23 @@ _LABELS: tuple[dict[str, str], ...] = (
     {"app": "a", "tier": "x"},
     {"app": "b", "tier": "x"},
 )
-_SELECTORS = ({"app": "a"}, {"app": "a"}, {"app": "b"}, {"tier": "x"}, {"app": "a", "tier": "x"}, {"app": "none"})
+_SELECTORS = (
+    {"app": "a"},
+    {"app": "a"},
+    {"app": "b"},
+    {"tier": "x"},
+    {"app": "a", "tier": "x"},
+    {"app": "none"},
+)
 _PORT = 8080
 
 
 def scenarios(count: int, seed: int) -> list[Scenario]:
     """Return so many; those of one seed begin alike, whatever the count."""
-    return [_ScenarioGenerator(Random(f"{seed}/{number}")).scenario(f"s{number}") for number in range(count)]
+    return [
+        _ScenarioGenerator(Random(f"{seed}/{number}")).scenario(f"s{number}")
+        for number in range(count)
+    ]
 
 
 def without_tolerations(scene: Scenario) -> Scenario:
@@ -70,9 +100,14 @@ class _ScenarioGenerator:
         self._names = iter(range(40))
 
     def scenario(self, name: str) -> Scenario:
-        nodes = tuple(self._node(f"n{number}") for number in range(self._weighted((1, 40), (2, 35), (3, 15), (4, 10))))
+        nodes = tuple(
+            self._node(f"n{number}")
+            for number in range(self._weighted((1, 40), (2, 35), (3, 15), (4, 10)))
+        )
         pods = [pod for node in nodes for pod in node.pods]
-        budgets = tuple(self._budget(pods) for _ in range(self._weighted((0, 60), (1, 25), (2, 15))))
+        budgets = tuple(
+            self._budget(pods) for _ in range(self._weighted((0, 60), (1, 25), (2, 15)))
+        )
         return Scenario(
             name=name,
             preemptor=self._preemptor(),
@@ -82,7 +117,9 @@ class _ScenarioGenerator:
         )
 
     def _preemptor(self) -> ScenarioPod:
-        named = ScenarioPriorityClass(value=self._priority, never_preempts=self._with_probability(0.04))
+        named = ScenarioPriorityClass(
+            value=self._priority, never_preempts=self._with_probability(0.04)
+        )
         return ScenarioPod(
             name="preemptor",
             cpu=self._weighted((1, 45), (2, 30), (3, 12), (4, 6), (6, 5), (9, 2)),
@@ -125,8 +162,14 @@ class _ScenarioGenerator:
     def _priority_class(self) -> ScenarioPriorityClass | None:
         if self._with_probability(0.07):
             return None
-        below = self._random.choice((0, 0, -10, self._priority - 1, self._priority - 1, self._priority // 2))
-        value = self._random.choice((self._priority, self._priority + 1)) if self._with_probability(0.08) else below
+        below = self._random.choice(
+            (0, 0, -10, self._priority - 1, self._priority - 1, self._priority // 2)
+        )
+        value = (
+            self._random.choice((self._priority, self._priority + 1))
+            if self._with_probability(0.08)
+            else below
+        )
         value = max(-(2**31), min(value, 10**9))
         return ScenarioPriorityClass(
             value=value, annotations=self._toleration(value), is_gone=self._with_probability(0.01)
@@ -135,7 +178,9 @@ class _ScenarioGenerator:
     def _toleration(self, value: int) -> dict[str, str]:
         if self._with_probability(0.2):
             return {}
-        keys = (OLDER_MINIMUM, OLDER_SECONDS) if self._with_probability(0.05) else (MINIMUM, SECONDS)
+        keys = (
+            (OLDER_MINIMUM, OLDER_SECONDS) if self._with_probability(0.05) else (MINIMUM, SECONDS)
+        )
         said = dict(zip(keys, (self._minimum(value), self._seconds()), strict=True))
         return {key: text for key, text in said.items() if text is not None}
 
@@ -143,11 +188,21 @@ class _ScenarioGenerator:
         if self._with_probability(0.05):
             return self._random.choice(_UNREADABLE)
         mine = self._priority
-        number = self._random.choice((None, mine - 1, mine, mine, *[mine + 1] * 10, value, value + 1, -5, 2**31 - 1))
-        return None if number is None else f"{number:+d}" if self._with_probability(0.1) else str(number)
+        number = self._random.choice(
+            (None, mine - 1, mine, mine, *[mine + 1] * 10, value, value + 1, -5, 2**31 - 1)
+        )
+        return (
+            None
+            if number is None
+            else f"{number:+d}"
+            if self._with_probability(0.1)
+            else str(number)
+        )
 
     def _seconds(self) -> str | None:
-        return self._random.choice(_UNREADABLE_SECONDS if self._with_probability(0.05) else _SECONDS)
+        return self._random.choice(
+            _UNREADABLE_SECONDS if self._with_probability(0.05) else _SECONDS
+        )
 
     def _scheduled_ago(self) -> int | None:
         if self._with_probability(0.08):

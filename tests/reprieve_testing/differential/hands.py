@@ -38,7 +38,11 @@ class BulkClient:
         connector = aiohttp.TCPConnector(limit=_AT_ONCE + 1, ssl=trust)
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(
-            cluster.api_server, connector=connector, headers=headers, timeout=timeout, read_bufsize=_LONGEST_LINE
+            cluster.api_server,
+            connector=connector,
+            headers=headers,
+            timeout=timeout,
+            read_bufsize=_LONGEST_LINE,
         ) as session:
             yield cls(session)
 
@@ -73,9 +77,15 @@ class BulkClient:
                 yield json.loads(line)
 
     async def _send(self, method: str, path: str, document: Json = None) -> None:
-        headers = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
+        headers = {
+            "Content-Type": "application/merge-patch+json"
+            if method == "PATCH"
+            else "application/json"
+        }
         for left in reversed(range(_TRIES)):
-            async with self._session.request(method, path, json=document, headers=headers) as response:
+            async with self._session.request(
+                method, path, json=document, headers=headers
+            ) as response:
                 text = await response.text()
             if response.status < 300 or (method == "POST" and response.status == 409):
                 return

@@ -39,7 +39,11 @@ def decide(scene: Scenario, differing: frozenset[Difference] = UPSTREAM) -> Scen
 
 def explain(scene: Scenario, outcome: ScenarioOutcome) -> frozenset[Difference] | None:
     """Return the fewest differences by which upstream's rule comes to this outcome; `None`: none of them explain it."""
-    sets = (frozenset(some) for count in range(len(Difference) + 1) for some in combinations(Difference, count))
+    sets = (
+        frozenset(some)
+        for count in range(len(Difference) + 1)
+        for some in combinations(Difference, count)
+    )
     return next((some for some in sets if decide(scene, some) == outcome), None)
 
 
@@ -48,9 +52,17 @@ def with_gangs(scene: Scenario, outcome: ScenarioOutcome) -> ScenarioOutcome:
 
     The others that are told are those on the node.
     """
-    here = [pod for node in scene.nodes if node.name == outcome.node for pod in node.pods if not pod.is_terminating]
+    here = [
+        pod
+        for node in scene.nodes
+        if node.name == outcome.node
+        for pod in node.pods
+        if not pod.is_terminating
+    ]
     gangs = {_gang(pod) for pod in here if pod.name in outcome.victims} - {None}
-    return replace(outcome, victims=outcome.victims | {pod.name for pod in here if _gang(pod) in gangs})
+    return replace(
+        outcome, victims=outcome.victims | {pod.name for pod in here if _gang(pod) in gangs}
+    )
 
 
 def has_room(scene: Scenario) -> bool:
@@ -76,7 +88,13 @@ class _Unit:
         """Return the key by which the highest class, and of one class the dearest, come first."""
         cost = _cost(self.everyone)
         highest = max(map(_class, self.everyone))
-        return -self.priority, -self.is_gang, -highest, *(-part for part in cost), -max(map(_age, self.everyone))
+        return (
+            -self.priority,
+            -self.is_gang,
+            -highest,
+            *(-part for part in cost),
+            -max(map(_age, self.everyone)),
+        )
 
 
 @dataclass(frozen=True)
@@ -113,7 +131,9 @@ class _UpstreamDecision:
         )
         best = min(found, key=lambda candidate: self._order(candidate, minds_cost=minds_cost))
         here = (pod for unit in best.units for pod in unit.here)
-        return ScenarioOutcome(best.node, frozenset(pod.name for pod in here if not pod.is_terminating))
+        return ScenarioOutcome(
+            best.node, frozenset(pod.name for pod in here if not pod.is_terminating)
+        )
 
     def has_room(self) -> bool:
         return any(self._fits(node, node.pods) for node in self._nodes)
@@ -121,12 +141,16 @@ class _UpstreamDecision:
     def _is_rejected(self, pods: Sequence[ScenarioPod]) -> bool:
         """Say whether a node is no candidate: upstream takes an error about one pod for one about its node."""
         return any(
-            pod.lacks_priority_class and self._is_below(pod) and not self._is_in_preemptor_gang(pod) for pod in pods
+            pod.lacks_priority_class and self._is_below(pod) and not self._is_in_preemptor_gang(pod)
+            for pod in pods
         )
 
     def _may_not_preempt(self) -> bool:
         named = self._preemptor.priority_class
-        is_told = Difference.CAN_PREEMPT in self._differing and self._preemptor.labels.get(CAN_PREEMPT) == "false"
+        is_told = (
+            Difference.CAN_PREEMPT in self._differing
+            and self._preemptor.labels.get(CAN_PREEMPT) == "false"
+        )
         return is_told or (named is not None and named.never_preempts)
 
     def _candidates(self, node: ScenarioNode) -> Iterator[_Candidate]:
@@ -167,9 +191,17 @@ class _UpstreamDecision:
     def _smallness(self, unit: _Unit) -> tuple[float, ...]:
         """Return the key by which the smallest of a class come first."""
         mine = self._preemptor
-        asked = [(pod.cpu, mine.cpu) for pod in unit.here] + [(pod.memory, mine.memory) for pod in unit.here]
+        asked = [(pod.cpu, mine.cpu) for pod in unit.here] + [
+            (pod.memory, mine.memory) for pod in unit.here
+        ]
         share = sum(its / own for its, own in asked if own)
-        return -unit.priority, -unit.is_gang, -max(map(_class, unit.everyone)), share, -max(map(_age, unit.everyone))
+        return (
+            -unit.priority,
+            -unit.is_gang,
+            -max(map(_class, unit.everyone)),
+            share,
+            -max(map(_age, unit.everyone)),
+        )
 
     def _units(self, pods: Sequence[ScenarioPod]) -> Iterator[_Unit]:
         """Yield what may go of these pods of one node."""
@@ -185,14 +217,20 @@ class _UpstreamDecision:
 
     def _is_in_preemptor_gang(self, pod: ScenarioPod) -> bool:
         """Say whether a pod is of the preemptor's own gang: then nothing else of it is looked at."""
-        return Difference.GANG in self._differing and _gang(pod) is not None and _gang(pod) == _gang(self._preemptor)
+        return (
+            Difference.GANG in self._differing
+            and _gang(pod) is not None
+            and _gang(pod) == _gang(self._preemptor)
+        )
 
     def _is_terminating(self, pod: ScenarioPod) -> bool:
         """Say whether a pod goes anyway; its gang does not for that: it is deleted, and nobody has marked it."""
         return Difference.GOING in self._differing and pod.is_terminating
 
     def _gang_of(self, pod: ScenarioPod) -> tuple[ScenarioPod, ...]:
-        everyone = (other for node in self._scene.nodes for other in node.pods if _gang(other) == _gang(pod))
+        everyone = (
+            other for node in self._scene.nodes for other in node.pods if _gang(other) == _gang(pod)
+        )
         return tuple(other for other in everyone if not self._is_terminating(other))
 
     def _is_eligible(self, pod: ScenarioPod) -> bool:
@@ -208,7 +246,9 @@ class _UpstreamDecision:
             self._is_below(pod)
             and not pod.lacks_priority_class
             and not exemption.tolerates(pod, self._preemptor, overflows=overflows)
-            and not any(holds for difference, holds in refused.items() if difference in self._differing)
+            and not any(
+                holds for difference, holds in refused.items() if difference in self._differing
+            )
         )
 
     def _is_below(self, pod: ScenarioPod) -> bool:
@@ -273,12 +313,17 @@ def _class(pod: ScenarioPod) -> int:
 
 def _cost(pods: Sequence[ScenarioPod]) -> tuple[int, int]:
     """Return what the pods say of their cost, and what of their work would be lost."""
-    return sum(int(pod.annotations.get(COST, "0")) for pod in pods), sum(pod.cpu * _age(pod) for pod in pods)
+    return sum(int(pod.annotations.get(COST, "0")) for pod in pods), sum(
+        pod.cpu * _age(pod) for pod in pods
+    )
 
 
 def _states_preferences(pod: ScenarioPod) -> bool:
     """Say whether the pod says anything of its preemption."""
-    return pod.labels.get(CLASS, _DEFAULT_CLASS) != _DEFAULT_CLASS or pod.annotations.get(COST, "0") != "0"
+    return (
+        pod.labels.get(CLASS, _DEFAULT_CLASS) != _DEFAULT_CLASS
+        or pod.annotations.get(COST, "0") != "0"
+    )
 
 
 def _age(pod: ScenarioPod) -> int:

@@ -20,7 +20,9 @@ from .scene import (
 )
 
 HIGH, LOW = ScenarioPriorityClass(value=9000), ScenarioPriorityClass(value=8000)
-_OVERFLOWING = ScenarioPriorityClass(value=8000, annotations={MINIMUM: "10000", SECONDS: "20000000000"})
+_OVERFLOWING = ScenarioPriorityClass(
+    value=8000, annotations={MINIMUM: "10000", SECONDS: "20000000000"}
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,9 @@ def _pod(name: str, age: int, **said: object) -> ScenarioPod:
     return ScenarioPod(**{"name": name, "priority_class": LOW, "started_ago": age} | said)  # type: ignore[arg-type]  # by their names
 
 
-def _scenario(difference: Difference, *nodes: tuple[ScenarioPod, ...], cpu: int = 1, **said: object) -> Scenario:
+def _scenario(
+    difference: Difference, *nodes: tuple[ScenarioPod, ...], cpu: int = 1, **said: object
+) -> Scenario:
     """Return full nodes, and a preemptor of higher priority than all on them."""
     preemptor = ScenarioPod(**{"name": "preemptor", "priority_class": HIGH, "cpu": cpu} | said)  # type: ignore[arg-type]  # by their names
     full = (
@@ -59,14 +63,20 @@ EXAMPLES: Mapping[Difference, DifferenceExample] = {
     ),
     # b goes: there will be room for one. Upstream takes whoever started last, who is not going.
     Difference.GOING: DifferenceExample(
-        _scenario(Difference.GOING, (_pod("a", 1000), _pod("b", 2000, is_terminating=True))), _outcome("a"), NOTHING
+        _scenario(Difference.GOING, (_pod("a", 1000), _pod("b", 2000, is_terminating=True))),
+        _outcome("a"),
+        NOTHING,
     ),
     # 20,000,000,000 s overflow to 49 years.
     Difference.OVERFLOW: DifferenceExample(
-        _scenario(Difference.OVERFLOW, (_pod("a", 1000, priority_class=_OVERFLOWING),)), NOTHING, _outcome("a")
+        _scenario(Difference.OVERFLOW, (_pod("a", 1000, priority_class=_OVERFLOWING),)),
+        NOTHING,
+        _outcome("a"),
     ),
     Difference.COST: DifferenceExample(
-        _scenario(Difference.COST, (_pod("a", 1000, annotations={COST: "100"}),), (_pod("b", 2000),)),
+        _scenario(
+            Difference.COST, (_pod("a", 1000, annotations={COST: "100"}),), (_pod("b", 2000),)
+        ),
         _outcome("a"),
         _outcome("b", node="n1"),
     ),
@@ -74,12 +84,17 @@ EXAMPLES: Mapping[Difference, DifferenceExample] = {
         _scenario(Difference.CLASS, (_pod("a", 1000, labels={CLASS: "5"}),)), _outcome("a"), NOTHING
     ),
     Difference.PREEMPTIBLE: DifferenceExample(
-        _scenario(Difference.PREEMPTIBLE, (_pod("a", 1000, labels={PREEMPTIBLE: "false"}), _pod("b", 2000))),
+        _scenario(
+            Difference.PREEMPTIBLE,
+            (_pod("a", 1000, labels={PREEMPTIBLE: "false"}), _pod("b", 2000)),
+        ),
         _outcome("a"),
         _outcome("b"),
     ),
     Difference.CAN_PREEMPT: DifferenceExample(
-        _scenario(Difference.CAN_PREEMPT, (_pod("a", 1000),), labels={CAN_PREEMPT: "false"}), _outcome("a"), NOTHING
+        _scenario(Difference.CAN_PREEMPT, (_pod("a", 1000),), labels={CAN_PREEMPT: "false"}),
+        _outcome("a"),
+        NOTHING,
     ),
     Difference.DEFENCE: DifferenceExample(
         _scenario(Difference.DEFENCE, (_pod("a", 1000, defended_as=HIGH), _pod("b", 2000))),

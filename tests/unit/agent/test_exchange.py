@@ -13,14 +13,20 @@ POST = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n"
 REQUESTS = {
     "a GET": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", HttpRequest("GET", b"")),
     "a GET of an old client": (b"GET / HTTP/1.0\r\n\r\n", HttpRequest("GET", b"")),
-    "a GET with a body, which nobody reads": (b"GET / HTTP/1.1\r\nContent-Length: 9\r\n\r\nx", HttpRequest("GET", b"")),
+    "a GET with a body, which nobody reads": (
+        b"GET / HTTP/1.1\r\nContent-Length: 9\r\n\r\nx",
+        HttpRequest("GET", b""),
+    ),
     "a POST": (POST + b"{}", HttpRequest("POST", b"{}")),
     "a POST with more after it": (POST + b"{}POST", HttpRequest("POST", b"{}")),
     "a POST that says its length twice alike": (
         b"POST / HTTP/1.1\r\nContent-Length: 2\r\ncontent-length:2\r\n\r\n{}",
         HttpRequest("POST", b"{}"),
     ),
-    "a header that is none": (b"POST / HTTP/1.1\r\nrubbish\r\nContent-Length: 0\r\n\r\n", HttpRequest("POST", b"")),
+    "a header that is none": (
+        b"POST / HTTP/1.1\r\nrubbish\r\nContent-Length: 0\r\n\r\n",
+        HttpRequest("POST", b""),
+    ),
 }
 UNFINISHED = (b"", b"GET", b"GET / HTTP/1.1\r\n", POST[:-1], POST, POST + b"{")
 REFUSED = {
@@ -38,14 +44,26 @@ REFUSED = {
         HTTPStatus.LENGTH_REQUIRED,
     ),
     "a negative length": (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", HTTPStatus.BAD_REQUEST),
-    "a length in words": (b"POST / HTTP/1.1\r\nContent-Length: two\r\n\r\n", HTTPStatus.BAD_REQUEST),
-    "two lengths": (b"POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", HTTPStatus.BAD_REQUEST),
-    "too long": (b"POST / HTTP/1.1\r\nContent-Length: 16385\r\n\r\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    "a length in words": (
+        b"POST / HTTP/1.1\r\nContent-Length: two\r\n\r\n",
+        HTTPStatus.BAD_REQUEST,
+    ),
+    "two lengths": (
+        b"POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        HTTPStatus.BAD_REQUEST,
+    ),
+    "too long": (
+        b"POST / HTTP/1.1\r\nContent-Length: 16385\r\n\r\n",
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    ),
     "a length that is too long to read": (
         b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     ),
-    "a head without end": (b"GET / HTTP/1.1\r\nX: " + b"x" * 9000, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
+    "a head without end": (
+        b"GET / HTTP/1.1\r\nX: " + b"x" * 9000,
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    ),
 }
 
 
@@ -75,7 +93,10 @@ def test_a_response_says_its_length_and_hangs_up() -> None:
 
 
 def test_a_wrong_method_is_told_the_right_ones() -> None:
-    assert b"\r\nAllow: GET, POST, DELETE\r\n" in HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED).render()
+    assert (
+        b"\r\nAllow: GET, POST, DELETE\r\n"
+        in HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED).render()
+    )
 
 
 def test_the_agent_has_the_port_the_names_and_the_sizes_of_the_contract() -> None:

@@ -29,7 +29,9 @@ EVERY_CLASS = NamespacePolicy(allowed_classes=ClassSet(frozenset(range(11))))
 NOTHING = ObservedVictim()
 SAVING = ObservedVictim(answer=CheckpointAnswer(state=AnswerState.SAVING))
 SAVED = ObservedVictim(answer=CheckpointAnswer(state=AnswerState.SAVED))
-DEFERS_FOR_EVER = ObservedVictim(answer=CheckpointAnswer(state=AnswerState.DEFER, defer_seconds=10**6))
+DEFERS_FOR_EVER = ObservedVictim(
+    answer=CheckpointAnswer(state=AnswerState.DEFER, defer_seconds=10**6)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,21 +51,38 @@ class Row:
 AUTO, MANUAL = a_pod().with_checkpoint("auto"), a_pod().with_checkpoint("manual")
 NONE = a_pod().with_checkpoint("none")
 PROMPT = ((0, NOTHING), (1, SAVED))
-HINTED, CHECKPOINTING, EXTENDED, DEFERRED = Phase.HINTED, Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED
+HINTED, CHECKPOINTING, EXTENDED, DEFERRED = (
+    Phase.HINTED,
+    Phase.CHECKPOINTING,
+    Phase.EXTENDED,
+    Phase.DEFERRED,
+)
 SETTLED, ENDS = Phase.SETTLED, Phase.TERMINATING
 
 ROWS = {
     "checkpoint auto: a hint, the checkpoint, then it goes": Row(
-        pod=AUTO, seen=PROMPT, phases=(HINTED, Phase.SAVED, ENDS), outcome=CheckpointOutcome.SAVED, grace_seconds=30
+        pod=AUTO,
+        seen=PROMPT,
+        phases=(HINTED, Phase.SAVED, ENDS),
+        outcome=CheckpointOutcome.SAVED,
+        grace_seconds=30,
     ),
     "checkpoint manual: likewise": Row(
-        pod=MANUAL, seen=PROMPT, phases=(HINTED, Phase.SAVED, ENDS), outcome=CheckpointOutcome.SAVED, grace_seconds=30
+        pod=MANUAL,
+        seen=PROMPT,
+        phases=(HINTED, Phase.SAVED, ENDS),
+        outcome=CheckpointOutcome.SAVED,
+        grace_seconds=30,
     ),
     "checkpoint none: SIGTERM at once, a grace period of 30 s": Row(
         pod=NONE, phases=(SETTLED, ENDS), outcome=CheckpointOutcome.SKIPPED, grace_seconds=30
     ),
     "timeout: 10 minutes": Row(
-        pod=AUTO, seen=((0, NOTHING), (9.99, NOTHING)), phases=(HINTED,), outcome=None, grace_seconds=None
+        pod=AUTO,
+        seen=((0, NOTHING), (9.99, NOTHING)),
+        phases=(HINTED,),
+        outcome=None,
+        grace_seconds=None,
     ),
     "unresponsive: SIGTERM, 30 s, SIGKILL; failed": Row(
         pod=AUTO,
@@ -105,7 +124,9 @@ ROWS = {
     "not preemptible: no checkpoint and class 7": Row(
         pod=NONE.in_class(7), phases=(Phase.SPARED,), outcome=CheckpointOutcome.SPARED
     ),
-    "not preemptible: class 10": Row(pod=AUTO.in_class(10), phases=(Phase.SPARED,), outcome=CheckpointOutcome.SPARED),
+    "not preemptible: class 10": Row(
+        pod=AUTO.in_class(10), phases=(Phase.SPARED,), outcome=CheckpointOutcome.SPARED
+    ),
     "not preemptible: sensitive, always": Row(
         pod=AUTO.in_class(0),
         namespace=NamespacePolicy(workload_type="sensitive"),
@@ -120,7 +141,10 @@ ROWS = {
         outcome=None,
     ),
     "6 minutes before it, it is": Row(
-        pod=AUTO, walltime=Walltime(after(-54 * MINUTE), 60 * MINUTE), phases=(HINTED,), outcome=None
+        pod=AUTO,
+        walltime=Walltime(after(-54 * MINUTE), 60 * MINUTE),
+        phases=(HINTED,),
+        outcome=None,
     ),
 }
 
@@ -159,4 +183,6 @@ CLASSES = {
 
 @pytest.mark.parametrize(("victim", "preemptors"), CLASSES.values(), ids=CLASSES)
 def test_preemption_only_moves_down(victim: int, preemptors: Sequence[int]) -> None:
-    assert [one for one in range(11) if preemption_class.may_preempt(one, victim)] == list(preemptors)
+    assert [one for one in range(11) if preemption_class.may_preempt(one, victim)] == list(
+        preemptors
+    )

@@ -19,11 +19,16 @@ from reprieve_testing.texts import is_showable
 
 CLASS_PATH = "metadata.labels[reprieve.dev/preemption-class]"
 BAD = Violation(CLASS_PATH, ViolationKind.INVALID, "11", "must be between 0 and 10")
-FORBIDDEN = Violation(CLASS_PATH, ViolationKind.FORBIDDEN, None, "may only be lowered after creation")
+FORBIDDEN = Violation(
+    CLASS_PATH, ViolationKind.FORBIDDEN, None, "may only be lowered after creation"
+)
 
 MESSAGES = {
     "an invalid value": (BAD, f'{CLASS_PATH}: Invalid value: "11": must be between 0 and 10'),
-    "something forbidden": (FORBIDDEN, f"{CLASS_PATH}: Forbidden: may only be lowered after creation"),
+    "something forbidden": (
+        FORBIDDEN,
+        f"{CLASS_PATH}: Forbidden: may only be lowered after creation",
+    ),
     "an unsupported value": (
         Violation("p", ViolationKind.UNSUPPORTED, "x", 'supported values: "a"'),
         'p: Unsupported value: "x": supported values: "a"',
@@ -32,7 +37,10 @@ MESSAGES = {
         Violation("p", ViolationKind.REQUIRED, None, "needed for gangs"),
         "p: Required value: needed for gangs",
     ),
-    "something unknown": (Violation("p", ViolationKind.NOT_FOUND, "gold", ""), 'p: Not found: "gold"'),
+    "something unknown": (
+        Violation("p", ViolationKind.NOT_FOUND, "gold", ""),
+        'p: Not found: "gold"',
+    ),
     "an empty value": (
         Violation("p", ViolationKind.INVALID, "", "must be a class"),
         'p: Invalid value: "": must be a class',

@@ -23,9 +23,20 @@ from reprieve_testing.chaos.proxy import ProxiedCall
 from reprieve_testing.chaos.records import Hint, WorkloadAnswer, Write
 
 HINTED = Eviction(
-    eviction_id="u-1", phase=Phase.HINTED, requested_at=after(0), attempt=1, hinted_at=after(1), deadline=after(60)
+    eviction_id="u-1",
+    phase=Phase.HINTED,
+    requested_at=after(0),
+    attempt=1,
+    hinted_at=after(1),
+    deadline=after(60),
 )
-TERMINATING = replace(HINTED, phase=Phase.TERMINATING, outcome=CheckpointOutcome.SAVED, deadline=None, grace_seconds=30)
+TERMINATING = replace(
+    HINTED,
+    phase=Phase.TERMINATING,
+    outcome=CheckpointOutcome.SAVED,
+    deadline=None,
+    grace_seconds=30,
+)
 CANCELLED = replace(HINTED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 
 
@@ -49,7 +60,9 @@ MARKED = write(20, "patch", TERMINATING, subresource="status")
 DELETED = write(20.2, "delete")
 HINT = Hint(uid="u", eviction_id="u-1", attempt=1, at=after(2), deadline=after(60))
 SAVED = WorkloadAnswer(uid="u", at=after(19), state="saved")
-VICTIM = VictimExpectation(uid="u", pod="team/victim", marked_at=after(0), max_duration=timedelta(seconds=70))
+VICTIM = VictimExpectation(
+    uid="u", pod="team/victim", marked_at=after(0), max_duration=timedelta(seconds=70)
+)
 GOOD = History(victims=[VICTIM], writes=[TOLD, MARKED, DELETED], hints=[HINT], said=[SAVED])
 
 
@@ -79,7 +92,11 @@ CASES = {
         ],
     ),
     "one that never answers has the time that it asked for, whatever was written down": Case(
-        good(victims=victim(min_notice=timedelta(seconds=61)), said=[], writes=[TOLD, write(60.5, "delete")]),
+        good(
+            victims=victim(min_notice=timedelta(seconds=61)),
+            said=[],
+            writes=[TOLD, write(60.5, "delete")],
+        ),
         [
             "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {60.5}, unacknowledged, less than 61 s after its mark"
         ],
@@ -97,7 +114,9 @@ CASES = {
         ],
     ),
     "a deadline that was only told counts as well": Case(
-        good(said=[], hints=[replace(HINT, deadline=after(65))], writes=[TOLD, write(62, "delete")]),
+        good(
+            said=[], hints=[replace(HINT, deadline=after(65))], writes=[TOLD, write(62, "delete")]
+        ),
         [
             "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {62}, unacknowledged, before its deadline {65}"
         ],
@@ -124,7 +143,12 @@ CASES = {
                 write(
                     60,
                     "patch",
-                    replace(HINTED, phase=Phase.SETTLED, outcome=CheckpointOutcome.UNRESPONSIVE, deadline=after(600)),
+                    replace(
+                        HINTED,
+                        phase=Phase.SETTLED,
+                        outcome=CheckpointOutcome.UNRESPONSIVE,
+                        deadline=after(600),
+                    ),
                 ),
                 write(65, "delete"),
             ],
@@ -132,24 +156,40 @@ CASES = {
     ),
     "one that is to have notice gets it": Case(
         good(writes=[write(1, "delete")], hints=[], said=[]),
-        ["no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {1} without notice"],
+        [
+            "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at {1} without notice"
+        ],
     ),
     "one that wants none needs none": Case(
         good(victims=victim(has_notice=False), writes=[write(1, "delete")], hints=[], said=[])
     ),
-    "a DELETE that was refused is none": Case(good(writes=[TOLD, write(5, "delete", status=409), MARKED, DELETED])),
+    "a DELETE that was refused is none": Case(
+        good(writes=[TOLD, write(5, "delete", status=409), MARKED, DELETED])
+    ),
     "a second DELETE is one too many, also through the Eviction API": Case(
-        good(writes=[TOLD, MARKED, DELETED, write(20.5, "create", subresource="eviction", status=201)]),
+        good(
+            writes=[
+                TOLD,
+                MARKED,
+                DELETED,
+                write(20.5, "create", subresource="eviction", status=201),
+            ]
+        ),
         ["one_delete_each: team/victim: deleted 2 times"],
     ),
     "a victim that nobody deletes is lost": Case(
         good(writes=[TOLD, MARKED]),
-        ["one_delete_each: team/victim: never deleted", "every_victim_ends_in_time: team/victim: has not ended"],
+        [
+            "one_delete_each: team/victim: never deleted",
+            "every_victim_ends_in_time: team/victim: has not ended",
+        ],
     ),
     "a DELETE that the API server was killed over may have been the one": Case(
         good(writes=[TOLD, MARKED, write(20.2, "delete", status=0, uid="")])
     ),
-    "and it may have been in vain": Case(good(writes=[TOLD, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])),
+    "and it may have been in vain": Case(
+        good(writes=[TOLD, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])
+    ),
     "one that others delete need not be deleted": Case(
         good(victims=victim(must_be_deleted=False, ended_at=after(5)), writes=[TOLD])
     ),
@@ -158,14 +198,18 @@ CASES = {
     ),
     "two attempts are two hints": Case(good(hints=[HINT, replace(HINT, attempt=2)])),
     "one attempt is one hint": Case(
-        good(hints=[HINT, HINT]), ["no_hint_twice_for_one_attempt: u-1: attempt 1 was hinted 2 times"]
+        good(hints=[HINT, HINT]),
+        ["no_hint_twice_for_one_attempt: u-1: attempt 1 was hinted 2 times"],
     ),
     "one that takes longer than it may is late": Case(
         good(victims=victim(max_duration=timedelta(seconds=20))),
         ["every_victim_ends_in_time: team/victim: took 20.3 s, at most 20.0 s are right"],
     ),
     "the time without an operator is not held against it": Case(
-        good(victims=victim(max_duration=timedelta(seconds=16)), outages=[Outage(after(5), after(10))])
+        good(
+            victims=victim(max_duration=timedelta(seconds=16)),
+            outages=[Outage(after(5), after(10))],
+        )
     ),
     "only the part of an outage that it lived through counts": Case(
         good(
@@ -226,7 +270,8 @@ def dated(sentence: str) -> str:
     """Put moments in the place of `{seconds after}`."""
     head, *parts = sentence.split("{")
     return head + "".join(
-        f"{after(float(seconds))}{rest}" for seconds, _, rest in (part.partition("}") for part in parts)
+        f"{after(float(seconds))}{rest}"
+        for seconds, _, rest in (part.partition("}") for part in parts)
     )
 
 
@@ -249,12 +294,18 @@ def test_a_hold_of_ours_that_is_left_is_seen():
             "free": {},
         }.items()
     ]
-    assert list(invariants.no_finalizer_left(pods)) == ["team/held: still held by reprieve.dev/cleanup"]
+    assert list(invariants.no_finalizer_left(pods)) == [
+        "team/held: still held by reprieve.dev/cleanup"
+    ]
 
 
 def entry(**changes: Any) -> dict[str, Any]:
     body = {
-        "metadata": {"uid": "u", "resourceVersion": "7", "annotations": {keys.EVICTION: eviction.render(HINTED)}},
+        "metadata": {
+            "uid": "u",
+            "resourceVersion": "7",
+            "annotations": {keys.EVICTION: eviction.render(HINTED)},
+        },
     }
     return {
         "auditID": "a-1",
@@ -278,7 +329,11 @@ ENTRIES: dict[str, tuple[dict[str, Any], Callable[[Write], bool]]] = {
         lambda write: write.is_deletion and write.uid == "u",
     ),
     "an eviction is a deletion": (
-        {"verb": "create", "requestObject": EVICTED, "objectRef": entry()["objectRef"] | {"subresource": "eviction"}},
+        {
+            "verb": "create",
+            "requestObject": EVICTED,
+            "objectRef": entry()["objectRef"] | {"subresource": "eviction"},
+        },
         lambda write: write.is_deletion and write.uid == "u",
     ),
     "a patch without metadata names nothing": (
@@ -293,20 +348,33 @@ def test_an_entry_of_the_audit_log_is_read(changes: dict[str, Any], holds: Calla
     assert holds(records.write_of(entry(**changes)))
 
 
-def test_of_the_audit_log_only_the_operators_writes_to_pods_count_also_those_rotated_away(tmp_path: Path):
+def test_of_the_audit_log_only_the_operators_writes_to_pods_count_also_those_rotated_away(
+    tmp_path: Path,
+):
     received = {"stage": "RequestReceived", "requestObject": None, "responseStatus": {}}
     lines = [
         entry(**received),
         entry(),
         entry(auditID="a-2", user={"username": "admin"}),
         entry(auditID="a-3", objectRef={"resource": "jobs", "namespace": "team", "name": "j"}),
-        entry(auditID="a-4", objectRef={"resource": "pods", "namespace": "team-2", "name": "victim"}),
-        entry(auditID="a-5", verb="delete", requestReceivedTimestamp=timestamp.render_micro(after(2)), **received),
+        entry(
+            auditID="a-4", objectRef={"resource": "pods", "namespace": "team-2", "name": "victim"}
+        ),
+        entry(
+            auditID="a-5",
+            verb="delete",
+            requestReceivedTimestamp=timestamp.render_micro(after(2)),
+            **received,
+        ),
     ]
-    (tmp_path / "audit-2026-11-21T12-00-00.000.log").write_text(json.dumps(entry(auditID="a-0", verb="update")) + "\n")
+    (tmp_path / "audit-2026-11-21T12-00-00.000.log").write_text(
+        json.dumps(entry(auditID="a-0", verb="update")) + "\n"
+    )
     cut = '{"user": ":reprieve-operator", "namespace": "team'
     (tmp_path / "audit.log").write_text("\n".join([*map(json.dumps, lines), cut]))
-    found = [(write.verb, write.status) for write in records.read_writes(tmp_path / "audit.log", "team")]
+    found = [
+        (write.verb, write.status) for write in records.read_writes(tmp_path / "audit.log", "team")
+    ]
     assert found == [("update", 200), ("patch", 200), ("delete", 0)]
 
 
@@ -315,7 +383,9 @@ def test_every_edge_of_the_table_is_brought_about_or_excused():
     passed = {edge for first in written for edge in edges.edges_in_one_write(first)[1:]}
     assert written | excused | passed == set(edges.all_edges()) | excused
     assert [
-        edge for edge in written if edge.phase not in edges.PHASE_SETUPS or edge.observation not in edges.TRIGGERS
+        edge
+        for edge in written
+        if edge.phase not in edges.PHASE_SETUPS or edge.observation not in edges.TRIGGERS
     ] == []
 
 
@@ -330,13 +400,21 @@ def test_all_edges_are_killed_at():
 
 @pytest.mark.parametrize("edge", edges.unseen_edges(), ids=str)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_one_that_nobody_asks_for_any_more_loses_its_operator_at_its_first_state(edge: Edge, when: actors.When):
+def test_one_that_nobody_asks_for_any_more_loses_its_operator_at_its_first_state(
+    edge: Edge, when: actors.When
+):
     actor = actors.unseen_at(edge, when, "v")
     [kill] = actor.kills
     act = PodAction.UNMARK if edge.observation is Observation.MARK_REMOVED else PodAction.VANISH
-    assert (actor.acts_before_first_state, actor.trigger.action, str(kill)) == (True, act, f"{when} {edge}")
+    assert (actor.acts_before_first_state, actor.trigger.action, str(kill)) == (
+        True,
+        act,
+        f"{when} {edge}",
+    )
     annotations = {keys.EVICTION: eviction.render(HINTED)}
-    first = ProxiedCall("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}})
+    first = ProxiedCall(
+        "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}}
+    )
     assert kill.point.matches(actor, first)
     actor.marked_at = after(0)
     expected = actor.as_victim("team/v")
@@ -355,15 +433,25 @@ def test_one_that_disappears_from_its_gang_says_nothing_before_the_others_are_re
 def test_one_that_disappears_loses_its_operator_at_the_write_that_says_where_it_was(edge: Edge):
     def call(phase: Phase) -> ProxiedCall:
         annotations = {keys.EVICTION: eviction.render(replace(HINTED, phase=phase))}
-        return ProxiedCall("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}})
+        return ProxiedCall(
+            "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": annotations}}
+        )
 
     actor = actors.lost_at(edge, "v")
     [kill] = actor.kills
-    assert (actor.trigger_phase, actor.trigger.action, str(kill)) == (edge.phase, PodAction.VANISH, f"after {edge}")
-    assert [phase for phase in edges.PHASE_SETUPS if kill.point.matches(actor, call(phase))] == [edge.phase]
+    assert (actor.trigger_phase, actor.trigger.action, str(kill)) == (
+        edge.phase,
+        PodAction.VANISH,
+        f"after {edge}",
+    )
+    assert [phase for phase in edges.PHASE_SETUPS if kill.point.matches(actor, call(phase))] == [
+        edge.phase
+    ]
 
 
-FORGETFUL = [edge for edge in edges.written_edges() if edge.observation is Observation.REQUEST_FORGOTTEN]
+FORGETFUL = [
+    edge for edge in edges.written_edges() if edge.observation is Observation.REQUEST_FORGOTTEN
+]
 
 
 @pytest.mark.parametrize("edge", FORGETFUL, ids=str)
@@ -376,7 +464,9 @@ def test_one_that_forgets_does_so_once_as_it_comes_to_its_phase(edge: Edge):
     actor.observe_state(there)
     assert (actor.heard_eviction_id, actor.is_about_to_be_hinted) == (None, False)
     again = {keys.EVICTION: eviction.render(replace(there, attempt=2))}
-    call = ProxiedCall("PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": again}})
+    call = ProxiedCall(
+        "PATCH", "/api/v1/namespaces/team/pods/v", {"metadata": {"annotations": again}}
+    )
     assert actor.kills[0].point.matches(actor, call)
     actor.observe_state(replace(there, attempt=2))
     assert actor.is_about_to_be_hinted
@@ -393,8 +483,15 @@ def test_one_that_forgets_has_the_time_to_be_asked_twice():
 
 def test_what_ends_a_victim_is_tried_where_it_is_evicted_too():
     chosen = edges.ending_edges()
-    assert {edge.phase for edge in edges.written_edges()} - {edge.phase for edge in chosen} == {Phase.REPRIEVED}
-    ends = {Observation.CHECKPOINT_UNWANTED, Observation.SAVED, Observation.CANNOT, Observation.DEADLINE_UNANSWERED}
+    assert {edge.phase for edge in edges.written_edges()} - {edge.phase for edge in chosen} == {
+        Phase.REPRIEVED
+    }
+    ends = {
+        Observation.CHECKPOINT_UNWANTED,
+        Observation.SAVED,
+        Observation.CANNOT,
+        Observation.DEADLINE_UNANSWERED,
+    }
     ends |= {
         Observation.DEADLINE_ANSWERED,
         Observation.RELEASED,

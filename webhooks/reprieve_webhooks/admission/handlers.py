@@ -24,7 +24,9 @@ class FactsSource(Protocol):
     async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
         """Return what rules may know; never a guess: raises where it cannot be known now."""
 
-    async def gang_traits(self, request: AdmissionRequest, resource: Resource, facts: Facts) -> GangTraits | None:
+    async def gang_traits(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> GangTraits | None:
         """Return what the rest of a new pod's gang says, `None` where there is none or nobody knows; never raises."""
 
 
@@ -48,7 +50,9 @@ async def mutate(request: AdmissionRequest, source: FactsSource) -> AdmissionRes
     facts = await source.facts_for(request, resource)
     changes = decide_defaults(resource, _old_object(request), facts)
     outcome = PATCHED if changes else ALLOWED
-    return AdmissionResponse(response.build_patched(request.uid, changes, resource), resource.kind, outcome)
+    return AdmissionResponse(
+        response.build_patched(request.uid, changes, resource), resource.kind, outcome
+    )
 
 
 async def validate(request: AdmissionRequest, source: FactsSource) -> AdmissionResponse | Malformed:
@@ -60,7 +64,9 @@ async def validate(request: AdmissionRequest, source: FactsSource) -> AdmissionR
     # Only here is a pod as it will be stored: whoever changes it has had his say.
     rest = await source.gang_traits(request, resource, facts)
     facts = facts if rest is None else replace(facts, gang_traits=rest)
-    verdict = decide_admission(resource, _old_object(request), facts, user=request.user_info.username)
+    verdict = decide_admission(
+        resource, _old_object(request), facts, user=request.user_info.username
+    )
     allowed = WARNED if verdict.warnings else ALLOWED
     outcome = allowed if verdict.is_allowed else DENIED
     return AdmissionResponse(response.build_verdict(request.uid, verdict), resource.kind, outcome)
@@ -71,7 +77,9 @@ def _object_to_check(request: AdmissionRequest) -> Resource | AdmissionResponse 
     if not review.has_rules(request):
         return AdmissionResponse(response.build_allowed(request.uid), "other", SKIPPED)
     if request.object is None:
-        return Malformed(f"request.object must not be null where the operation is {request.operation}")
+        return Malformed(
+            f"request.object must not be null where the operation is {request.operation}"
+        )
     if request.operation == "UPDATE" and request.old_object is None:
         # Judged as new, an object that is bad already would be refused for whatever is changed of it.
         return Malformed("request.oldObject must not be null where the operation is UPDATE")

@@ -54,7 +54,11 @@ _ENCODE = msgspec.json.Encoder().encode
 def build_verdict(uid: str, verdict: Verdict) -> bytes:
     """Allow or deny as the rules say; every violation is also a cause."""
     status = None if verdict.is_allowed else _denied_status(verdict)
-    return _ENCODE(_ResponseReview(_ResponsePayload(uid, verdict.is_allowed, status, warnings=verdict.warnings)))
+    return _ENCODE(
+        _ResponseReview(
+            _ResponsePayload(uid, verdict.is_allowed, status, warnings=verdict.warnings)
+        )
+    )
 
 
 def build_allowed(uid: str, warnings: Sequence[str] = ()) -> bytes:
@@ -62,7 +66,9 @@ def build_allowed(uid: str, warnings: Sequence[str] = ()) -> bytes:
     return _ENCODE(_ResponseReview(_ResponsePayload(uid, allowed=True, warnings=warnings)))
 
 
-def build_too_many_requests(uid: str, violation: Violation, retry_after_seconds: int | None) -> bytes:
+def build_too_many_requests(
+    uid: str, violation: Violation, retry_after_seconds: int | None
+) -> bytes:
     """Deny for now; with a time, the API server sends the client a `Retry-After`."""
     return _denied(uid, violation, _TOO_MANY_REQUESTS, retry_after_seconds)
 
@@ -74,7 +80,9 @@ def build_not_found(uid: str, violation: Violation) -> bytes:
 
 def _denied(uid: str, violation: Violation, code: int, retry_after_seconds: int | None) -> bytes:
     cause = _Cause(violation.kind.cause, violation.message, violation.path)
-    status = _ResponseStatus(code, _REASONS[code], str(violation), _Details([cause], retry_after_seconds))
+    status = _ResponseStatus(
+        code, _REASONS[code], str(violation), _Details([cause], retry_after_seconds)
+    )
     return _ENCODE(_ResponseReview(_ResponsePayload(uid, allowed=False, status=status)))
 
 
@@ -86,7 +94,9 @@ def build_patched(
     if not operations:
         return build_allowed(uid)
     patch = base64.b64encode(_ENCODE(operations)).decode("ascii")
-    return _ENCODE(_ResponseReview(_ResponsePayload(uid, allowed=True, patch=patch, patch_type="JSONPatch")))
+    return _ENCODE(
+        _ResponseReview(_ResponsePayload(uid, allowed=True, patch=patch, patch_type="JSONPatch"))
+    )
 
 
 def build_patch(
@@ -101,12 +111,16 @@ def build_patch(
             operations.append(_gate_operation(change, resource))
             continue
         if isinstance(change, ListAddition):
-            operations.append(_entry_operation(change, list_is_there=change.list_exists or change.path in made))
+            operations.append(
+                _entry_operation(change, list_is_there=change.list_exists or change.path in made)
+            )
             made.add(change.path)
             continue
         path = f"/metadata/{change.field}"
         if getattr(resource.metadata, change.field) is not None:
-            operations.append({"op": "add", "path": f"{path}/{_escape(change.key)}", "value": change.value})
+            operations.append(
+                {"op": "add", "path": f"{path}/{_escape(change.key)}", "value": change.value}
+            )
         elif path in absent:
             absent[path][change.key] = change.value
         else:
@@ -129,7 +143,10 @@ def _gate_operation(gate: GateAddition, pod: Resource) -> dict[str, object]:
 
 
 def _denied_status(verdict: Verdict) -> _ResponseStatus:
-    causes = [_Cause(violation.kind.cause, violation.message, violation.path) for violation in verdict.violations]
+    causes = [
+        _Cause(violation.kind.cause, violation.message, violation.path)
+        for violation in verdict.violations
+    ]
     code = int(verdict.status)
     return _ResponseStatus(code, _REASONS[code], verdict.message, _Details(causes))
 

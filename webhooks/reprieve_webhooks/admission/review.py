@@ -115,7 +115,10 @@ def has_rules(request: AdmissionRequest) -> bool:
     """True where the object is of a kind that has rules, and there is one to judge."""
     kind = request.kind
     is_ruled = kind.kind in _KINDS_WITH_RULES and kinds.is_served_as(kind.kind, kind.group)
-    return (is_ruled or isinstance(request.object, TemplatedResource)) and request.operation in ("CREATE", "UPDATE")
+    return (is_ruled or isinstance(request.object, TemplatedResource)) and request.operation in (
+        "CREATE",
+        "UPDATE",
+    )
 
 
 def _with_kind(request: AdmissionRequest) -> AdmissionRequest:
@@ -129,17 +132,23 @@ def _with_kind(request: AdmissionRequest) -> AdmissionRequest:
 
 
 def _template_paths(kind: GroupVersionKind, listed: TemplateKinds) -> Sequence[str]:
-    return () if kinds.is_served_as(kind.kind, kind.group) else listed.paths_of(kind.group, kind.kind)
+    return (
+        () if kinds.is_served_as(kind.kind, kind.group) else listed.paths_of(kind.group, kind.kind)
+    )
 
 
-def _with_templates(body: bytes, request: AdmissionRequest, paths: Sequence[str]) -> AdmissionRequest | Malformed:
+def _with_templates(
+    body: bytes, request: AdmissionRequest, paths: Sequence[str]
+) -> AdmissionRequest | Malformed:
     """Make the objects be their pod templates."""
     try:
         found = _OBJECTS_DECODER.decode(body).request
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Malformed(f"not JSON: {error}")
     request.object = None if found.object is None else templates.read(found.object, paths)
-    request.old_object = None if found.old_object is None else templates.read(found.old_object, paths)
+    request.old_object = (
+        None if found.old_object is None else templates.read(found.old_object, paths)
+    )
     return request
 
 

@@ -91,7 +91,9 @@ def parse(body: bytes) -> PreemptionArgs | Malformed:
     wrong = _invalid_reason(args.pod.metadata.uid, proposed)
     if wrong:
         return Malformed(f"not ExtenderPreemptionArgs: {wrong}")
-    return PreemptionArgs(args.pod.metadata.uid, {node: _uids(found) for node, found in proposed.items()})
+    return PreemptionArgs(
+        args.pod.metadata.uid, {node: _uids(found) for node, found in proposed.items()}
+    )
 
 
 def render(answer: PreemptionResult | None) -> bytes:
@@ -106,7 +108,9 @@ def _invalid_reason(uid: str, proposed: _CandidateVictims) -> str:
     if len(proposed) > _MAX_NODES:
         return f"{len(proposed)} nodes: must be at most {_MAX_NODES}"
     most = max((len(_pods_of(found)) for found in proposed.values()), default=0)
-    return f"{most} victims on one node: must be at most {_MAX_VICTIMS}" if most > _MAX_VICTIMS else ""
+    return (
+        f"{most} victims on one node: must be at most {_MAX_VICTIMS}" if most > _MAX_VICTIMS else ""
+    )
 
 
 def _pods_of(victims: _PodVictims | _MetaVictims | None) -> Sequence[_Pod | _MetaPod]:
@@ -114,7 +118,9 @@ def _pods_of(victims: _PodVictims | _MetaVictims | None) -> Sequence[_Pod | _Met
 
 
 def _uids(victims: _PodVictims | _MetaVictims | None) -> frozenset[str]:
-    return frozenset(pod.uid if isinstance(pod, _MetaPod) else pod.metadata.uid for pod in _pods_of(victims))
+    return frozenset(
+        pod.uid if isinstance(pod, _MetaPod) else pod.metadata.uid for pod in _pods_of(victims)
+    )
 
 
 def _meta_victims(answer: PreemptionResult) -> _MetaVictims:

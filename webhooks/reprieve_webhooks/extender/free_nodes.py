@@ -18,7 +18,9 @@ _MAX_NODES_PER_PREEMPTOR = 50
 class ReportedFreeNodes:
     """What was told, as long as it can matter."""
 
-    def __init__(self, *, max_entries: int = _MAX_ENTRIES, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, max_entries: int = _MAX_ENTRIES, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._max_entries, self._monotonic = max_entries, monotonic
         self._reported_at: dict[tuple[str, str], float] = {}
         """By preemptor and node, when; what was told last is last."""
@@ -41,6 +43,9 @@ class ReportedFreeNodes:
         oldest_allowed = self._monotonic() - TTL_SECONDS
         while self._reported_at:
             oldest = next(iter(self._reported_at))
-            if self._reported_at[oldest] > oldest_allowed and len(self._reported_at) <= self._max_entries:
+            if (
+                self._reported_at[oldest] > oldest_allowed
+                and len(self._reported_at) <= self._max_entries
+            ):
                 return
             del self._reported_at[oldest]

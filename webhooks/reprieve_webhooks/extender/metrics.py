@@ -29,7 +29,9 @@ class CallOutcome(StrEnum):
     ERROR = "error"
 
 
-FALLBACKS = frozenset(set(CallOutcome) - {CallOutcome.CHOSEN, CallOutcome.PARTIAL, CallOutcome.NOTHING})
+FALLBACKS = frozenset(
+    set(CallOutcome) - {CallOutcome.CHOSEN, CallOutcome.PARTIAL, CallOutcome.NOTHING}
+)
 """Answered by another status than 200: the scheduler keeps to its own choice."""
 
 
@@ -38,7 +40,10 @@ class ExtenderMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         calls = Counter(
-            "reprieve_extender_calls_total", "Calls of a scheduler, by outcome.", ("outcome",), registry=registry
+            "reprieve_extender_calls_total",
+            "Calls of a scheduler, by outcome.",
+            ("outcome",),
+            registry=registry,
         )
         self._calls = {outcome: calls.labels(outcome.value) for outcome in CallOutcome}
         duration = Histogram(
@@ -47,7 +52,9 @@ class ExtenderMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
-        candidates = Histogram("reprieve_extender_candidates", "Nodes in a call.", buckets=_SIZES, registry=registry)
+        candidates = Histogram(
+            "reprieve_extender_candidates", "Nodes in a call.", buckets=_SIZES, registry=registry
+        )
         obstacles = Counter(
             "reprieve_extender_passed_over_total",
             "Nodes on which nobody is taken, by why.",

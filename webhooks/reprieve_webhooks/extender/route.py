@@ -6,7 +6,11 @@ from functools import partial
 from aiohttp import web
 
 from reprieve_webhooks.http.raw_response import RawResponse
-from reprieve_webhooks.http.request_body import RequestBodyReader, text_response, with_connection_close
+from reprieve_webhooks.http.request_body import (
+    RequestBodyReader,
+    text_response,
+    with_connection_close,
+)
 
 from .service import Extender
 
@@ -21,7 +25,9 @@ def routes(extender: Extender, bodies: RequestBodyReader) -> Routes:
     """Return the route."""
 
     async def respond(request: web.BaseRequest) -> web.StreamResponse:
-        said = await extender.answer(partial(bodies.read, request), lambda: _is_disconnected(request))
+        said = await extender.answer(
+            partial(bodies.read, request), lambda: _is_disconnected(request)
+        )
         if isinstance(said, web.StreamResponse):
             return said
         if said.status == 200:

@@ -191,7 +191,9 @@ class Extender:
         except TimeoutError:
             return None
 
-    async def _answer_one(self, body: bytes, started: float, hung_up: Callable[[], bool]) -> ExtenderResponse:
+    async def _answer_one(
+        self, body: bytes, started: float, hung_up: Callable[[], bool]
+    ) -> ExtenderResponse:
         deadline = _Deadline(started + self._timeout_seconds, self._monotonic)
         try:
             said = await self._decide(body, deadline, hung_up)
@@ -201,7 +203,9 @@ class Extender:
         self._metrics.observe_duration(self._monotonic() - started)
         return said
 
-    async def _decide(self, body: bytes, deadline: "_Deadline", hung_up: Callable[[], bool]) -> ExtenderResponse:
+    async def _decide(
+        self, body: bytes, deadline: "_Deadline", hung_up: Callable[[], bool]
+    ) -> ExtenderResponse:
         asked = await asyncio.to_thread(api.parse, body)
         if isinstance(asked, Malformed):
             return self._respond(CallOutcome.MALFORMED, asked.detail)
@@ -213,7 +217,11 @@ class Extender:
             if hung_up():
                 return self._respond(CallOutcome.LATE)
             preemptor = self._find_preemptor(asked.preemptor_uid)
-            if preemptor is None or (asked.candidates and not nodes) or not self._cluster_view.is_up_to_date:
+            if (
+                preemptor is None
+                or (asked.candidates and not nodes)
+                or not self._cluster_view.is_up_to_date
+            ):
                 return self._respond(CallOutcome.BEHIND)
             if preemptor.is_exempt:
                 return self._respond(CallOutcome.EXEMPT)
@@ -231,43 +239,72 @@ class Extender:
             # Nobody acts on it any more: neither is it expected, nor remembered.
             if deadline.is_missed or hung_up():
                 return self._respond(CallOutcome.LATE)
-            return self._accept(preemptor, decision, cut_short=deadline.cut_short or looking.cut_short)
+            return self._accept(
+                preemptor, decision, cut_short=deadline.cut_short or looking.cut_short
+            )
 
     def _find_preemptor(self, uid: str) -> Preemptor | None:
         """Return the pod for which a scheduler of ours may ask now."""
         found = self._cluster_view.preemptor(uid)
-        if found is None or found.is_gated or (self._schedulers and found.scheduler not in self._schedulers):
+        if (
+            found is None
+            or found.is_gated
+            or (self._schedulers and found.scheduler not in self._schedulers)
+        ):
             return None
         return found
 
     async def _wait_until_seen(self, asked: PreemptionArgs, deadline: "_Deadline") -> list[str]:
         """Wait a little for the watches; return the nodes on which they have seen all that the scheduler has."""
-        patience = _Deadline(min(self._monotonic() + _WATCH_LAG_SECONDS, deadline.at), self._monotonic)
+        patience = _Deadline(
+            min(self._monotonic() + _WATCH_LAG_SECONDS, deadline.at), self._monotonic
+        )
         unknown = dict(asked.candidates)
         while True:
             is_there = self._find_preemptor(asked.preemptor_uid) is not None
             # Without this, whoever makes up a preemptor would have every node looked at in each pass.
             if is_there or patience.is_over:
-                unknown = {node: uids for node, uids in unknown.items() if not self._cluster_view.has_seen(node, uids)}
-                if (is_there and not unknown and self._cluster_view.is_up_to_date) or patience.is_over:
+                unknown = {
+                    node: uids
+                    for node, uids in unknown.items()
+                    if not self._cluster_view.has_seen(node, uids)
+                }
+                if (
+                    is_there and not unknown and self._cluster_view.is_up_to_date
+                ) or patience.is_over:
                     return [node for node in asked.candidates if node not in unknown]
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _accept(self, preemptor: Preemptor, decision: PreemptionDecision, *, cut_short: bool) -> ExtenderResponse:
+    def _accept(
+        self, preemptor: Preemptor, decision: PreemptionDecision, *, cut_short: bool
+    ) -> ExtenderResponse:
         self._metrics.count_rejected_nodes(Counter(decision.node_statuses.values()))
         best = decision.best
         if best is None and cut_short:
             return self._respond(CallOutcome.LATE)
-        with_room = (node for node, obstacle in decision.node_statuses.items() if obstacle is DryRunStatus.HAS_ROOM)
+        with_room = (
+            node
+            for node, obstacle in decision.node_statuses.items()
+            if obstacle is DryRunStatus.HAS_ROOM
+        )
         self._reported_free_nodes.record(preemptor.demand.uid, with_room)
         if best is None:
             return self._respond(CallOutcome.NOTHING, _EMPTY_RESULT)
         uids = tuple(_uids_to_delete(best.victims))
-        extra = {"preemptor": preemptor.demand.uid, "node": best.node, "victims": uids, "all": len(best.all_pods)}
+        extra = {
+            "preemptor": preemptor.demand.uid,
+            "node": best.node,
+            "victims": uids,
+            "all": len(best.all_pods),
+        }
         _LOG.info("victims chosen", extra=extra)
         by = PodIdentity(preemptor.demand.uid, preemptor.namespace, preemptor.name)
         self._cluster_view.assume(preemptor, best.node, best.all_pods)
-        elsewhere = [one for one in best.gang_members_elsewhere if one.disruption_mode is not DisruptionMode.ALL]
+        elsewhere = [
+            one
+            for one in best.gang_members_elsewhere
+            if one.disruption_mode is not DisruptionMode.ALL
+        ]
         gangs = {one.gang for one in elsewhere}
         self._victim_sets.record(
             VictimSet(
@@ -279,7 +316,9 @@ class Extender:
             )
         )
         answer = PreemptionResult(best.node, uids, best.pdb_violations)
-        return self._respond(CallOutcome.PARTIAL if cut_short else CallOutcome.CHOSEN, api.render(answer))
+        return self._respond(
+            CallOutcome.PARTIAL if cut_short else CallOutcome.CHOSEN, api.render(answer)
+        )
 
     def _respond(self, outcome: CallOutcome, body: bytes | str = "") -> ExtenderResponse:
         self._metrics.count_call(outcome)
@@ -304,7 +343,9 @@ def _uids_to_delete(victims: Iterable[ScheduledPod]) -> Iterator[str]:
     taken: set[GangKey] = set()
     for victim in victims:
         is_taken_with_others = (
-            victim.disruption_mode is DisruptionMode.ALL and victim.is_guarded and not victim.is_held_by_budget
+            victim.disruption_mode is DisruptionMode.ALL
+            and victim.is_guarded
+            and not victim.is_held_by_budget
         )
         if victim.gang is None or not is_taken_with_others:
             yield victim.uid

@@ -39,9 +39,13 @@ class AccessReviewer:
     def __init__(self, api: Api, *, timeout_seconds: float) -> None:
         self._api = api
         self._timeout_seconds = timeout_seconds
-        self._single_flight: SingleFlight[tuple[bytes, Permission], bool] = SingleFlight(TTL_SECONDS)
+        self._single_flight: SingleFlight[tuple[bytes, Permission], bool] = SingleFlight(
+            TTL_SECONDS
+        )
 
-    async def missing_rights(self, user: UserInfo, needed: Iterable[Permission]) -> frozenset[Permission]:
+    async def missing_rights(
+        self, user: UserInfo, needed: Iterable[Permission]
+    ) -> frozenset[Permission]:
         """Return those of the `needed` rights that the user does not have; `ApiError` where that cannot be known now."""
         who = msgspec.json.encode(user)
         if len(who) > _MAX_USER_BYTES:
@@ -53,19 +57,28 @@ class AccessReviewer:
 
     async def _is_allowed(self, user: UserInfo, digest: bytes, right: Permission) -> bool:
         try:
-            return await self._single_flight.do((digest, right), partial(self._create_review, user, right))
+            return await self._single_flight.do(
+                (digest, right), partial(self._create_review, user, right)
+            )
         except RateLimitedError:
             # Without this, whoever has enough accounts to flood us has the right: a review that fails admits its object.
             return False
 
     async def _create_review(self, user: UserInfo, right: Permission) -> bool:
         attributes = {"group": _GROUP, "resource": right.resource, "verb": right.verb}
-        spec = {"user": user.username, "uid": user.uid, "groups": user.groups or (), "extra": user.extra or {}}
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups or (),
+            "extra": user.extra or {},
+        }
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
             "spec": {**spec, "resourceAttributes": attributes},
         }
         path = object_path("subjectaccessreviews")
-        text = await self._api.request("POST", path, body=body, timeout_seconds=self._timeout_seconds)
+        text = await self._api.request(
+            "POST", path, body=body, timeout_seconds=self._timeout_seconds
+        )
         return msgspec.json.decode(text, type=_AccessReview).status.allowed

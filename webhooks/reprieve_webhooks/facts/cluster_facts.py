@@ -75,17 +75,23 @@ class ClusterFacts:
             CachedGetter(api, Resource, timeout_seconds=lookup_timeout_seconds) for _ in range(2)
         )
         self._namespaces = Reflector(api, object_path("namespaces"), Resource, _namespace_policy)
-        self._priority_classes = Reflector(api, object_path("priorityclasses"), Resource, _unchanged)
+        self._priority_classes = Reflector(
+            api, object_path("priorityclasses"), Resource, _unchanged
+        )
         self._priority_classes_by_name = PriorityClasses(self._priority_classes)
         self._policy_config_map = (own_namespace, config_map)
         self._policy = PolicyConfigMap(api, own_namespace, config_map, on_change=show_policy)
         self._access_reviewer = AccessReviewer(api, timeout_seconds=lookup_timeout_seconds)
         self._quotas = ElasticQuotas(api)
         self._eviction_discovery = EvictionDiscovery(api, timeout_seconds=lookup_timeout_seconds)
-        self._gang_records = GangRecords(api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup)
+        self._gang_records = GangRecords(
+            api, timeout_seconds=lookup_timeout_seconds, count=count_gang_lookup
+        )
         self._inheritance = Inheritance(api, lookup_timeout_seconds=lookup_timeout_seconds)
         self._has_synced = False
-        self._gate = GateFacts(api, own_namespace, operator_lease, lookup_timeout_seconds=lookup_timeout_seconds)
+        self._gate = GateFacts(
+            api, own_namespace, operator_lease, lookup_timeout_seconds=lookup_timeout_seconds
+        )
 
     @property
     def is_synced(self) -> bool:
@@ -138,27 +144,36 @@ class ClusterFacts:
             priority_classes=await self._look_up_priority_classes(unknown)
             if unknown
             else self._priority_classes_by_name,
-            ledger_entry=await self._inheritance.find_entry(resource, request.namespace) if is_new else None,
+            ledger_entry=await self._inheritance.find_entry(resource, request.namespace)
+            if is_new
+            else None,
             policy_config_map=self._policy_config_map,
             operator_is_live=operator_is_there,
             pods_created_together=await self._gate.count_made_together(resource, request.namespace)
             if may_wait
             else SINGLE_POD,
             quotas=self._quotas.quotas,
-            eviction_api_served=is_new and await self._eviction_discovery.are_served_for(resource, settings),
+            eviction_api_served=is_new
+            and await self._eviction_discovery.are_served_for(resource, settings),
         )
         return await self._with_missing_rights(request, resource, facts)
 
-    async def _with_missing_rights(self, request: AdmissionRequest, resource: Resource, facts: Facts) -> Facts:
+    async def _with_missing_rights(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> Facts:
         """Ask for the rights that the object needs: for nearly every object none."""
         needed = permissions.required_permissions(resource, request.old_object, facts)
         user = request.user_info
         # What a controller makes from a template was asked of whoever wrote that.
         if not needed or controllers.is_made_from_template(resource, user.username):
             return facts
-        return replace(facts, missing_permissions=await self._access_reviewer.missing_rights(user, needed))
+        return replace(
+            facts, missing_permissions=await self._access_reviewer.missing_rights(user, needed)
+        )
 
-    async def gang_traits(self, request: AdmissionRequest, resource: Resource, facts: Facts) -> GangTraits | None:
+    async def gang_traits(
+        self, request: AdmissionRequest, resource: Resource, facts: Facts
+    ) -> GangTraits | None:
         """Return what the rest of a pod's gang says where the pod is created or joins it."""
         if resource.kind != "Pod" or facts.namespace.enforcement == OFF:
             return None
@@ -171,7 +186,9 @@ class ClusterFacts:
             self._gang_records.forget(resource, request.namespace)
         return None
 
-    def _watched_policy(self, request: AdmissionRequest, resource: Resource) -> NamespacePolicy | None:
+    def _watched_policy(
+        self, request: AdmissionRequest, resource: Resource
+    ) -> NamespacePolicy | None:
         if resource.kind in _ADMIN_KINDS or not request.namespace:
             # The API server names a Namespace as its own namespace. What it says is checked whatever its enforcement
             # is: whoever switches that on again relies on a policy that can be read. So is the cluster's policy.
@@ -197,7 +214,9 @@ class ClusterFacts:
         known, unknown = self._priority_classes.items, []
         for name in preemption_priority.priority_class_names(resource):
             found = known.get(("", name))
-            asked = name if found is None else preemption_priority.preemption_priority_class_of(found)
+            asked = (
+                name if found is None else preemption_priority.preemption_priority_class_of(found)
+            )
             if asked is not None and ("", asked) not in known:
                 unknown.append(asked)
         return unknown
@@ -209,8 +228,14 @@ class ClusterFacts:
             for found in read.values()
             if (name := preemption_priority.preemption_priority_class_of(found)) is not None
         }
-        missing = [name for name in behind - read.keys() if ("", name) not in self._priority_classes.items]
-        return {**self._priority_classes_by_name, **read, **await self._read_priority_classes(missing)}
+        missing = [
+            name for name in behind - read.keys() if ("", name) not in self._priority_classes.items
+        ]
+        return {
+            **self._priority_classes_by_name,
+            **read,
+            **await self._read_priority_classes(missing),
+        }
 
     async def _read_priority_classes(self, names: list[str]) -> Mapping[str, Resource]:
         """Return those that exist; of more than a few, the rest is left to the watch.

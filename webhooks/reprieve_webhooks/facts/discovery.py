@@ -35,7 +35,9 @@ class _ApiResourceList:
 class EvictionDiscovery:
     """What the API server's discovery says, for all who ask within half a minute."""
 
-    def __init__(self, api: Api, *, timeout_seconds: float, ttl_seconds: float = TTL_SECONDS) -> None:
+    def __init__(
+        self, api: Api, *, timeout_seconds: float, ttl_seconds: float = TTL_SECONDS
+    ) -> None:
         self._api = api
         self._timeout_seconds = timeout_seconds
         self._single_flight: SingleFlight[str, bool] = SingleFlight(ttl_seconds)
@@ -51,9 +53,14 @@ class EvictionDiscovery:
 
     async def _discover(self) -> bool:
         try:
-            text = await self._api.request("GET", _GROUP_VERSION, timeout_seconds=self._timeout_seconds)
+            text = await self._api.request(
+                "GET", _GROUP_VERSION, timeout_seconds=self._timeout_seconds
+            )
         except ApiError as error:
             if error.status == _NOT_FOUND:
                 return False
             raise
-        return any(found.name == _RESOURCE for found in msgspec.json.decode(text, type=_ApiResourceList).resources)
+        return any(
+            found.name == _RESOURCE
+            for found in msgspec.json.decode(text, type=_ApiResourceList).resources
+        )

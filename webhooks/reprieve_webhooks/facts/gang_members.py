@@ -60,7 +60,9 @@ class GangMemberReader:
         ).items:
             yield pod
 
-    async def _get_by_name(self, namespace: str, admitted: Iterable[AdmittedMember]) -> AsyncIterator[StoredPod]:
+    async def _get_by_name(
+        self, namespace: str, admitted: Iterable[AdmittedMember]
+    ) -> AsyncIterator[StoredPod]:
         for witness in admitted:
             try:
                 text = await self._read(object_path("pods", namespace, witness.name), {})
@@ -73,7 +75,9 @@ class GangMemberReader:
                 yield pod
 
     async def _read(self, path: str, params: dict[str, str]) -> bytes:
-        return await self._api.request("GET", path, params=params, timeout_seconds=self._timeout_seconds)
+        return await self._api.request(
+            "GET", path, params=params, timeout_seconds=self._timeout_seconds
+        )
 
 
 def can_list_members(namespace: str, found: Gang) -> bool:

@@ -63,7 +63,9 @@ class GangRecords:
         self._count_lookup = count
         self._max_gangs = max_gangs
         self._monotonic = monotonic
-        self._single_flight: SingleFlight[_Key, GangTraits | None] = SingleFlight(0.0, monotonic=monotonic)
+        self._single_flight: SingleFlight[_Key, GangTraits | None] = SingleFlight(
+            0.0, monotonic=monotonic
+        )
         self._records: dict[_Key, _GangRecord] = {}
 
     def __len__(self) -> int:
@@ -75,7 +77,11 @@ class GangRecords:
         """Return what the other members of a new pod's gang say; `None` where there are none, or nobody knows."""
         view = next(pod_views(pod))
         found = membership.read(view)
-        if found is None or not found.is_declared or not gang_members.can_list_members(namespace, found):
+        if (
+            found is None
+            or not found.is_declared
+            or not gang_members.can_list_members(namespace, found)
+        ):
             return None
         key = (namespace, *found.key)
         mine: GangTraits = divergence.traits_of(view, found, facts)
@@ -107,7 +113,12 @@ class GangRecords:
         if traits is None:
             is_in_flight = record is not None and self._age(record) <= IN_FLIGHT_SECONDS
             return record.traits if record is not None and is_in_flight else None
-        self._store(key, _GangRecord(traits, self._monotonic(), () if record is None else record.admitted_members))
+        self._store(
+            key,
+            _GangRecord(
+                traits, self._monotonic(), () if record is None else record.admitted_members
+            ),
+        )
         return traits
 
     async def _read_traits(self, found: Gang, namespace: str, facts: Facts) -> GangTraits | None:
@@ -117,12 +128,18 @@ class GangRecords:
         return None if member is None else divergence.traits_of(*member, facts)
 
     def _record_member(
-        self, key: _Key, traits: GangTraits, record: _GangRecord | None, admitted_member: AdmittedMember | None
+        self,
+        key: _Key,
+        traits: GangTraits,
+        record: _GangRecord | None,
+        admitted_member: AdmittedMember | None,
     ) -> None:
         """Take in a member, to the record of the others or as the first."""
         known = _GangRecord(traits, self._monotonic(), ()) if record is None else record
         if admitted_member is not None and admitted_member not in known.admitted_members:
-            known = known._replace(admitted_members=(admitted_member, *known.admitted_members)[:_MAX_ADMITTED_MEMBERS])
+            known = known._replace(
+                admitted_members=(admitted_member, *known.admitted_members)[:_MAX_ADMITTED_MEMBERS]
+            )
         self._store(key, known)
 
     def _store(self, key: _Key, record: _GangRecord) -> None:

@@ -26,7 +26,9 @@ _FAILOVER_SECONDS = 60.0
 class GateFacts:
     """The operator's Lease, watched; owners, looked up."""
 
-    def __init__(self, api: Api, own_namespace: str, lease: str, *, lookup_timeout_seconds: float) -> None:
+    def __init__(
+        self, api: Api, own_namespace: str, lease: str, *, lookup_timeout_seconds: float
+    ) -> None:
         self._liveness = OperatorLiveness()
         self.reflector = Reflector(
             api,
@@ -36,7 +38,9 @@ class GateFacts:
             on_delete=self._liveness.observe_deletion,
             params={"fieldSelector": f"metadata.name={lease}"},
         )
-        self._owner_getter = CachedGetter(api, gate.PodController, timeout_seconds=lookup_timeout_seconds)
+        self._owner_getter = CachedGetter(
+            api, gate.PodController, timeout_seconds=lookup_timeout_seconds
+        )
         # Its status says a rollout before the first pod of it is made. With a word of a moment ago, that pod would wait for
         # others which are made only once it runs.
         self._stateful_set_getter = CachedGetter(
@@ -60,13 +64,19 @@ class GateFacts:
         if owner is None or kind is None or kind.is_composite:
             return SINGLE_POD
         try:
-            lookups = self._stateful_set_getter if owner.kind == "StatefulSet" else self._owner_getter
+            lookups = (
+                self._stateful_set_getter if owner.kind == "StatefulSet" else self._owner_getter
+            )
             found = await lookups.find(kind.resource, owner.name, namespace)
         except ApiError as error:
             # A gate is optional: without one a pod is scheduled as ever, without an answer it lacks all that we fill in.
-            _LOG.warning("owner not read, its pods do not wait for their gang", extra={"error": str(error)})
+            _LOG.warning(
+                "owner not read, its pods do not wait for their gang", extra={"error": str(error)}
+            )
             return SINGLE_POD
         # One made anew under an old name is another owner.
         return (
-            gate.count_created_together(found) if found is not None and found.metadata.uid == owner.uid else SINGLE_POD
+            gate.count_created_together(found)
+            if found is not None and found.metadata.uid == owner.uid
+            else SINGLE_POD
         )

@@ -51,7 +51,9 @@ class Inheritance:
         if owner is None:
             return None
         keeper = await self._find_ledger_owner(owner, in_namespace)
-        return self._ledgers.get(keeper, in_namespace).get(ledger.slot_of(pod.metadata, owner, keeper))
+        return self._ledgers.get(keeper, in_namespace).get(
+            ledger.slot_of(pod.metadata, owner, keeper)
+        )
 
     async def _find_ledger_owner(self, owner: OwnerReference, in_namespace: str) -> OwnerReference:
         if not self._ledgers.has_root_owners(in_namespace):
@@ -59,10 +61,14 @@ class Inheritance:
         try:
             return await self._find_root_owner(owner, in_namespace) or owner
         except ApiError as error:
-            _LOG.warning("owner not read, its pod inherits nothing from above", extra={"error": str(error)})
+            _LOG.warning(
+                "owner not read, its pod inherits nothing from above", extra={"error": str(error)}
+            )
             return owner
 
-    async def _find_root_owner(self, owner: OwnerReference, in_namespace: str) -> OwnerReference | None:
+    async def _find_root_owner(
+        self, owner: OwnerReference, in_namespace: str
+    ) -> OwnerReference | None:
         async def look_up(resource: str, name: str) -> ObjectMeta | None:
             found = await self._owner_getter.find(resource, name, in_namespace)
             return None if found is None else found.metadata

@@ -45,7 +45,10 @@ class LedgerCache:
         def keep(owner: PartialObjectMetadata) -> None:
             metadata = owner.metadata
             text = annotations_of(metadata).get(LEDGER, "")
-            self._store((kind, metadata.namespace or "", metadata.name or ""), _StoredLedger(metadata.uid or "", text))
+            self._store(
+                (kind, metadata.namespace or "", metadata.name or ""),
+                _StoredLedger(metadata.uid or "", text),
+            )
 
         return keep
 

@@ -28,7 +28,9 @@ class OperatorLiveness:
         if not lease.spec.holderIdentity:
             self._expire()
         elif before is not None and lease.spec.renewTime != before.renewTime:
-            self._expires_at = self._monotonic() + min(lease.spec.leaseDurationSeconds or 0, _MAX_LEASE_SECONDS)
+            self._expires_at = self._monotonic() + min(
+                lease.spec.leaseDurationSeconds or 0, _MAX_LEASE_SECONDS
+            )
 
     def observe_deletion(self, _: Key) -> None:
         """There is no Lease any more."""

@@ -46,7 +46,11 @@ class ReviewLookups:
 
         What it expects since it chose a pod must not refuse that: its gang is not going before it is marked.
         """
-        if self._snapshot is None and self._cluster_view is not None and not self._cluster_view.is_stale:
+        if (
+            self._snapshot is None
+            and self._cluster_view is not None
+            and not self._cluster_view.is_stale
+        ):
             self._snapshot = self._cluster_view.observed_snapshot()
         return self._snapshot
 
@@ -88,15 +92,20 @@ class Evaluator:
         return self._decide(
             context,
             Requester(
-                request_kind=context.request_kind, unprocessed_mark_seconds=self._unhandled_mark_seconds(context)
+                request_kind=context.request_kind,
+                unprocessed_mark_seconds=self._unhandled_mark_seconds(context),
             ),
         )
 
     async def evaluate_budget(self, context: ReviewContext, ruling: GuardDecision) -> GuardDecision:
         """Rule on an eviction: where a budget does not allow it now, nobody is asked to save for it."""
-        if not ruling.sets_mark or not await self._reader.is_blocked_by_budget(context.victim, context.namespace):
+        if not ruling.sets_mark or not await self._reader.is_blocked_by_budget(
+            context.victim, context.namespace
+        ):
             return ruling
-        return self._decide(context, Requester(request_kind=context.request_kind, eviction_blocked=True))
+        return self._decide(
+            context, Requester(request_kind=context.request_kind, eviction_blocked=True)
+        )
 
     async def evaluate_for_any(
         self, context: ReviewContext, nominees: Sequence[NominatedPod]
@@ -118,17 +127,28 @@ class Evaluator:
             refused = refused or (ruling, suspect)
         return refused or (self.evaluate(context), None)
 
-    async def evaluate_for(self, context: ReviewContext, candidate: PossiblePreemptor) -> GuardDecision:
+    async def evaluate_for(
+        self, context: ReviewContext, candidate: PossiblePreemptor
+    ) -> GuardDecision:
         """Rule on a pod that goes for this one."""
         context = replace(
-            context, takes_whole_gang=self._victim_sets.takes_whole_gang(context.victim.uid, by=candidate.uid)
+            context,
+            takes_whole_gang=self._victim_sets.takes_whole_gang(
+                context.victim.uid, by=candidate.uid
+            ),
         )
         tenant = snapshot_builder.scheduled_pod_of(
-            context.victim, context.facts, native=context.pod_group, job=context.job_walltime, now=self._now()
+            context.victim,
+            context.facts,
+            native=context.pod_group,
+            job=context.job_walltime,
+            now=self._now(),
         )
         # What protects a gang as a whole is known where the extender is.
         refusal = selection.refusal_for(
-            candidate.preemptor, tenant, await self._snapshot_for(context, tenant, candidate.lookups)
+            candidate.preemptor,
+            tenant,
+            await self._snapshot_for(context, tenant, candidate.lookups),
         )
         seeker = Requester(
             request_kind=context.request_kind,
@@ -137,9 +157,15 @@ class Evaluator:
             unprocessed_mark_seconds=self._unhandled_mark_seconds(context),
         )
         ruling = self._decide(context, seeker)
-        if not ruling.sets_mark or seeker.is_exempt or not await self._waits_for_other_victims(candidate, context):
+        if (
+            not ruling.sets_mark
+            or seeker.is_exempt
+            or not await self._waits_for_other_victims(candidate, context)
+        ):
             return ruling
-        return self._decide(context, Requester(request_kind=context.request_kind, has_victims_elsewhere=True))
+        return self._decide(
+            context, Requester(request_kind=context.request_kind, has_victims_elsewhere=True)
+        )
 
     def _decide(self, context: ReviewContext, requester: Requester) -> GuardDecision:
         now = self._now()
@@ -148,23 +174,39 @@ class Evaluator:
     def _unhandled_mark_seconds(self, context: ReviewContext) -> float:
         return self._refusal_history.unhandled_mark_seconds(context.victim.uid)
 
-    async def _nominated_near(self, nominees: Sequence[NominatedPod], context: ReviewContext) -> Sequence[NominatedPod]:
+    async def _nominated_near(
+        self, nominees: Sequence[NominatedPod], context: ReviewContext
+    ) -> Sequence[NominatedPod]:
         """Return those of the first who are nominated where something goes with the victim, and all such that are Kubernetes' own.
 
         Without this, whoever waits anywhere, of Kubernetes' own above all, would end the protection of every native group. Where nobody
         can say whether something does, it does. All nodes are asked about at once: the API server waits for three seconds.
         """
         own = context.victim.node
-        others = [node for node in dict.fromkeys(one.node for one in nominees) if node != own][:_MAX_NODES]
+        others = [node for node in dict.fromkeys(one.node for one in nominees) if node != own][
+            :_MAX_NODES
+        ]
         runs = await asyncio.gather(
-            *(self._reader.runs_group_on(node, context.victim, context.namespace) for node in others)
+            *(
+                self._reader.runs_group_on(node, context.victim, context.namespace)
+                for node in others
+            )
         )
-        where = {own, *(node for node, has_some in zip(others, runs, strict=True) if has_some is not False)}
+        where = {
+            own,
+            *(node for node, has_some in zip(others, runs, strict=True) if has_some is not False),
+        }
         found = [one for one in nominees if one.node in where]
         # Kubernetes' own come last where others are more probable, and not to be hidden by them.
-        return [one for place, one in enumerate(found) if place < _MAX_POSSIBLE_PREEMPTORS or one.is_exempt]
+        return [
+            one
+            for place, one in enumerate(found)
+            if place < _MAX_POSSIBLE_PREEMPTORS or one.is_exempt
+        ]
 
-    async def _possible_preemptor(self, nominee: NominatedPod, lookups: ReviewLookups) -> PossiblePreemptor:
+    async def _possible_preemptor(
+        self, nominee: NominatedPod, lookups: ReviewLookups
+    ) -> PossiblePreemptor:
         namespace = nominee.pod.metadata.namespace or ""
         facts = await self._contexts.facts_of(nominee.pod, namespace)
         native = await self._reader.find_pod_group(nominee.pod, namespace)
@@ -173,10 +215,16 @@ class Evaluator:
         # One of a group preempts by its group's priority.
         guest = replace(guest, priority=pod_group.priority_of(guest.priority, native))
         return PossiblePreemptor(
-            nominee.uid, nominee.node, replace(preemptor, demand=guest), facts.namespace.is_sensitive, lookups
+            nominee.uid,
+            nominee.node,
+            replace(preemptor, demand=guest),
+            facts.namespace.is_sensitive,
+            lookups,
         )
 
-    async def _snapshot_for(self, context: ReviewContext, pod: ScheduledPod, lookups: ReviewLookups) -> Snapshot:
+    async def _snapshot_for(
+        self, context: ReviewContext, pod: ScheduledPod, lookups: ReviewLookups
+    ) -> Snapshot:
         known = lookups.observed_snapshot()
         if known is not None:
             return known
@@ -185,28 +233,47 @@ class Evaluator:
         rooms = {} if node is None else {pod.node: snapshot_builder.node_info_of(node)}
         return Snapshot(now=self._now(), nodes=rooms, settings=context.facts.settings)
 
-    async def _waits_for_other_victims(self, candidate: PossiblePreemptor, context: ReviewContext) -> bool:
+    async def _waits_for_other_victims(
+        self, candidate: PossiblePreemptor, context: ReviewContext
+    ) -> bool:
         if await self._gets_room_elsewhere(candidate):
             return True
         victims = await candidate.lookups.pods_under_eviction()
         # A native group that goes as a whole is of one set, wherever it runs.
-        going = [victim for victim in victims if victim.view.annotations.get(keys.PREEMPTOR) == candidate.uid]
+        going = [
+            victim
+            for victim in victims
+            if victim.view.annotations.get(keys.PREEMPTOR) == candidate.uid
+        ]
         here = [victim for victim in going if victim.node == candidate.node]
         same = {
             _pod_group_of(victim)
-            for victim in ((*here, context.victim) if context.nomination_scope.spans_nodes else here)
+            for victim in (
+                (*here, context.victim) if context.nomination_scope.spans_nodes else here
+            )
         } - {None}
         others = [victim for victim in victims if _pod_group_of(victim) not in same]
         return guard.has_victims_elsewhere(
-            candidate.uid, candidate.node, [(observed_target(victim), victim.node) for victim in others]
+            candidate.uid,
+            candidate.node,
+            [(observed_target(victim), victim.node) for victim in others],
         )
 
     async def _gets_room_elsewhere(self, candidate: PossiblePreemptor) -> bool:
         """True where a gang's pod has room coming elsewhere: a scheduler that got no answer of the extender does not know that."""
         scene = candidate.lookups.observed_snapshot()
-        preemptor = None if self._cluster_view is None or scene is None else self._cluster_view.preemptor(candidate.uid)
+        preemptor = (
+            None
+            if self._cluster_view is None or scene is None
+            else self._cluster_view.preemptor(candidate.uid)
+        )
         # Beside whom a pod may be, only its scheduler knows.
-        if scene is None or preemptor is None or preemptor.gang is None or preemptor.depends_on_other_pods:
+        if (
+            scene is None
+            or preemptor is None
+            or preemptor.gang is None
+            or preemptor.depends_on_other_pods
+        ):
             return False
         alone = replace(preemptor, pending_members=())
         found = await asyncio.to_thread(selection.decide, alone, scene, [candidate.node])

@@ -67,7 +67,12 @@ class Guard:
         self._victim_sets: VictimSetLookup = victim_sets or NoVictimSets()
         self._contexts = ReviewContextReader(self._reader, facts)
         self._evaluator = Evaluator(
-            self._contexts, self._reader, self._refusal_history, self._victim_sets, cluster_view, now
+            self._contexts,
+            self._reader,
+            self._refusal_history,
+            self._victim_sets,
+            cluster_view,
+            now,
         )
         self._marker = Marker(self._reader, self._contexts, self._evaluator, now)
 
@@ -84,11 +89,18 @@ class Guard:
     async def _answer(self, request: GuardRequest) -> AdmissionResponse:
         victim = await self._reviewed_pod(request)
         if victim is None:
-            return AdmissionResponse(response.build_allowed(request.uid), request.kind.kind, SKIPPED)
+            return AdmissionResponse(
+                response.build_allowed(request.uid), request.kind.kind, SKIPPED
+            )
         door = RequestKind.EVICTION if request.is_eviction else RequestKind.PREEMPTION
         case = await self._contexts.read(victim, request.namespace, door)
-        if door is RequestKind.PREEMPTION and request.user_info.username not in case.facts.settings.schedulers:
-            return AdmissionResponse(response.build_allowed(request.uid), request.kind.kind, SKIPPED)
+        if (
+            door is RequestKind.PREEMPTION
+            and request.user_info.username not in case.facts.settings.schedulers
+        ):
+            return AdmissionResponse(
+                response.build_allowed(request.uid), request.kind.kind, SKIPPED
+            )
         ruling, nominees, suspect = await self._evaluate(case)
         is_marked = True
         if ruling.sets_mark and not request.is_dry_run:
@@ -120,28 +132,45 @@ class Guard:
         if not suspects:
             return ruling, nominees, None
         ruling, suspect = await self._evaluator.evaluate_for_any(context, suspects)
-        return ruling, sorted(nominees, key=lambda one: suspect is None or one.uid != suspect.uid), suspect
+        return (
+            ruling,
+            sorted(nominees, key=lambda one: suspect is None or one.uid != suspect.uid),
+            suspect,
+        )
 
-    async def _find_possible_preemptors(self, context: ReviewContext, ruling: GuardDecision) -> Sequence[NominatedPod]:
+    async def _find_possible_preemptors(
+        self, context: ReviewContext, ruling: GuardDecision
+    ) -> Sequence[NominatedPod]:
         """Return the pods that the victim may go for: where the extender chose it for one of them, that one; last, Kubernetes' own."""
-        said, is_new = context.facts.settings.scheduler_preemption, ruling.is_allowed or ruling.sets_mark
+        said, is_new = (
+            context.facts.settings.scheduler_preemption,
+            ruling.is_allowed or ruling.sets_mark,
+        )
         chosen_for = self._victim_sets.preemptor_uids(context.victim.node, context.victim.uid)
 
         def is_enough(found: Sequence[NominatedPod]) -> bool:
             if said == SYNCHRONOUS or (ruling.is_postponed and not is_new):
                 return True
             return (
-                bool(found) and not is_new and self._scheduler_modes.mode_for(found, said) is not SchedulerMode.UNKNOWN
+                bool(found)
+                and not is_new
+                and self._scheduler_modes.mode_for(found, said) is not SchedulerMode.UNKNOWN
             )
 
-        found, pace = await self.nominated_pods.possible_preemptors(context.nomination_scope, chosen_for, is_enough)
+        found, pace = await self.nominated_pods.possible_preemptors(
+            context.nomination_scope, chosen_for, is_enough
+        )
         if pace is not SchedulerMode.UNKNOWN:
             self._scheduler_modes.observe(found, pace)
         known = {one.uid for one in found}
         # Without this, an older choice or a newer nomination would have Kubernetes' own refused for as long as that holds.
         return [
             *found,
-            *(one for one in self.nominated_pods.exempt_preemptors(context.nomination_scope) if one.uid not in known),
+            *(
+                one
+                for one in self.nominated_pods.exempt_preemptors(context.nomination_scope)
+                if one.uid not in known
+            ),
         ]
 
     def _victim_set(self, victim: GuardedPod, preemptor_uid: str) -> VictimSet | None:
@@ -175,10 +204,18 @@ class Guard:
             return AdmissionResponse(response.build_allowed(request.uid, warnings), kind, outcome)
         if request.is_dry_run and context.request_kind is RequestKind.EVICTION:
             # It will go. Without this, a drain that only tries would try for ever.
-            return AdmissionResponse(response.build_allowed(request.uid, [str(ruling.violation)]), kind, WARNED)
-        self._refusal_history.observe_mark(context.victim.uid, is_asked=context.victim.has_pending_mark)
+            return AdmissionResponse(
+                response.build_allowed(request.uid, [str(ruling.violation)]), kind, WARNED
+            )
+        self._refusal_history.observe_mark(
+            context.victim.uid, is_asked=context.victim.has_pending_mark
+        )
         pace = self._scheduler_mode(context, nominees)
-        is_gone = is_marked and bool(nominees) and self._answers_not_found(context, ruling, pace, nominees[0])
+        is_gone = (
+            is_marked
+            and bool(nominees)
+            and self._answers_not_found(context, ruling, pace, nominees[0])
+        )
         # Asleep, a scheduler does not see its victims go. Where pods end so often, the next that does has it look again.
         is_pressed = is_gone and self._refusal_history.retries_despite_not_found(
             context.victim.uid, context.victim.node, nominees[0].preemptor_key
@@ -187,28 +224,44 @@ class Guard:
             self._refusal_history.record_not_found(
                 context.victim.uid, context.victim.node, by=nominees[0].preemptor_key
             )
-            return AdmissionResponse(response.build_not_found(request.uid, ruling.violation), kind, outcome)
+            return AdmissionResponse(
+                response.build_not_found(request.uid, ruling.violation), kind, outcome
+            )
         # For one that changed while it was judged, or a scheduler that may stand still after all, the shortest time is told.
         is_short = not is_marked or is_pressed or pace is SchedulerMode.PROBABLY_ASYNCHRONOUS
         return _too_many_requests(
             request, ruling, self._retry_after(context, ruling, pace, nominees, is_short=is_short)
         )
 
-    def _scheduler_mode(self, context: ReviewContext, nominees: Sequence[NominatedPod]) -> SchedulerMode:
-        pace = self._scheduler_modes.mode_for(nominees, said := context.facts.settings.scheduler_preemption)
+    def _scheduler_mode(
+        self, context: ReviewContext, nominees: Sequence[NominatedPod]
+    ) -> SchedulerMode:
+        pace = self._scheduler_modes.mode_for(
+            nominees, said := context.facts.settings.scheduler_preemption
+        )
         # Who goes on nominates somebody. Without this, the pods of a Job that a synchronous one tries in turn would pass for one that insists.
         is_shown = pace is not SchedulerMode.UNKNOWN or said != AUTO or not nominees
-        if is_shown or not self._refusal_history.retries_at_once(context.victim.uid, nominees[0].preemptor_key):
+        if is_shown or not self._refusal_history.retries_at_once(
+            context.victim.uid, nominees[0].preemptor_key
+        ):
             return pace
         self._scheduler_modes.observe(nominees[:1], SchedulerMode.PROBABLY_ASYNCHRONOUS)
         return SchedulerMode.PROBABLY_ASYNCHRONOUS
 
     def _answers_not_found(
-        self, context: ReviewContext, ruling: GuardDecision, mode: SchedulerMode, preemptor: NominatedPod
+        self,
+        context: ReviewContext,
+        ruling: GuardDecision,
+        mode: SchedulerMode,
+        preemptor: NominatedPod,
     ) -> bool:
         """True where the scheduler has others to delete that go with this one: a set's, in its order, or a gang's."""
         chosen = self._victim_set(context.victim, preemptor.uid)
-        is_followed = context.evicted_as_a_unit if chosen is None else chosen.victims[-1].uid != context.victim.uid
+        is_followed = (
+            context.evicted_as_a_unit
+            if chosen is None
+            else chosen.victims[-1].uid != context.victim.uid
+        )
         is_asynchronous = mode is not SchedulerMode.UNKNOWN
         return guard.should_answer_not_found(
             ruling, context.request_kind, is_asynchronous=is_asynchronous, is_followed=is_followed
@@ -238,7 +291,9 @@ class Guard:
         return seconds
 
 
-def _relevant_preemptors(ruling: GuardDecision, nominees: Sequence[NominatedPod]) -> Sequence[NominatedPod]:
+def _relevant_preemptors(
+    ruling: GuardDecision, nominees: Sequence[NominatedPod]
+) -> Sequence[NominatedPod]:
     """Return the pods for which another ruling is possible: for Kubernetes' own also of one that nobody may have.
 
     Only where a scheduler turned it away. Without this, one that is merely being bound would end everybody's protection there.
@@ -249,10 +304,14 @@ def _relevant_preemptors(ruling: GuardDecision, nominees: Sequence[NominatedPod]
     return () if ruling.is_postponed else [one for one in possible if one.is_exempt]
 
 
-def _too_many_requests(request: GuardRequest, ruling: GuardDecision, seconds: int | None) -> AdmissionResponse:
+def _too_many_requests(
+    request: GuardRequest, ruling: GuardDecision, seconds: int | None
+) -> AdmissionResponse:
     assert ruling.violation is not None
     return AdmissionResponse(
-        response.build_too_many_requests(request.uid, ruling.violation, seconds), request.kind.kind, _outcome(ruling)
+        response.build_too_many_requests(request.uid, ruling.violation, seconds),
+        request.kind.kind,
+        _outcome(ruling),
     )
 
 

@@ -24,7 +24,11 @@ class Marker:
     """Marks victims."""
 
     def __init__(
-        self, pods: GuardReader, contexts: ReviewContextReader, evaluator: Evaluator, now: Callable[[], datetime]
+        self,
+        pods: GuardReader,
+        contexts: ReviewContextReader,
+        evaluator: Evaluator,
+        now: Callable[[], datetime],
     ) -> None:
         self._reader, self._contexts, self._evaluator, self._now = pods, contexts, evaluator, now
 
@@ -42,7 +46,9 @@ class Marker:
         # At the version that was judged: an operator that has begun meanwhile must not have its phase overwritten.
         return await self._reader.mark(named, changes, metadata.resourceVersion)
 
-    async def mark_other_victims(self, marked: ReviewContext, chosen: VictimSet, candidate: PossiblePreemptor) -> None:
+    async def mark_other_victims(
+        self, marked: ReviewContext, chosen: VictimSet, candidate: PossiblePreemptor
+    ) -> None:
         """Mark the others that were chosen for the same preemptor, each ruled on as if it were asked for itself.
 
         Of a gang that goes as a whole one is enough: the operator takes the rest.
@@ -53,12 +59,20 @@ class Marker:
                 continue
             gangs.add(
                 await self._mark_other_victim(
-                    fellow, candidate, gangs, tries=_MAX_ATTEMPTS if fellow in chosen.victims_on_other_nodes else 1
+                    fellow,
+                    candidate,
+                    gangs,
+                    tries=_MAX_ATTEMPTS if fellow in chosen.victims_on_other_nodes else 1,
                 )
             )
 
     async def _mark_other_victim(
-        self, victim: PodIdentity, candidate: PossiblePreemptor, gangs: Container[GangKey | None], *, tries: int
+        self,
+        victim: PodIdentity,
+        candidate: PossiblePreemptor,
+        gangs: Container[GangKey | None],
+        *,
+        tries: int,
     ) -> GangKey | None:
         """Mark a pod, unless its gang is one of these; return the gang that is marked by that."""
         for _ in range(tries):

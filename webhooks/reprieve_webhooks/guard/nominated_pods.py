@@ -116,7 +116,10 @@ class NominatedPods:
         """
         uids, least = {one.uid for one in nominees}, self.monotonic() - 2 * _RECENT_SECONDS
         seen = (one for one in self.reflector.items.values() if one.nominee.uid in uids)
-        return any(least <= self._accepted_deletions.get(one.nominee.node, -math.inf) <= one.since for one in seen)
+        return any(
+            least <= self._accepted_deletions.get(one.nominee.node, -math.inf) <= one.since
+            for one in seen
+        )
 
     async def _wait_for_new(
         self, vacancy: FreedCapacity, known: Collection[str], chosen_for: Collection[str]
@@ -126,7 +129,11 @@ class NominatedPods:
         try:
             async with asyncio.timeout(NOMINATION_WAIT_SECONDS):
                 while True:
-                    found = [one for one in _unschedulable(self._candidates(vacancy)) if one.uid not in known]
+                    found = [
+                        one
+                        for one in _unschedulable(self._candidates(vacancy))
+                        if one.uid not in known
+                    ]
                     chosen = _with_uids(found, chosen_for)
                     if chosen or (found and not chosen_for):
                         return chosen or found
@@ -145,7 +152,10 @@ class NominatedPods:
     def _known_since(self, found: NominatedPod) -> float:
         metadata = found.pod.metadata
         before = self.reflector.items.get((metadata.namespace or "", metadata.name or ""))
-        if before is not None and (before.nominee.uid, before.nominee.node) == (found.uid, found.node):
+        if before is not None and (before.nominee.uid, before.nominee.node) == (
+            found.uid,
+            found.node,
+        ):
             return before.since
         # What the first list has may be of any time.
         return self.monotonic() if self.reflector.is_synced else -math.inf

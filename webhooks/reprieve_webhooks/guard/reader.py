@@ -85,7 +85,9 @@ class GuardReader:
     def __init__(self, api: Api, *, timeout_seconds: float) -> None:
         self._api, self._timeout_seconds = api, timeout_seconds
         self._pod_getters = {
-            door: CachedGetter(api, GuardedPod, timeout_seconds=timeout_seconds, ttl_seconds=0.0, limits=bounds)
+            door: CachedGetter(
+                api, GuardedPod, timeout_seconds=timeout_seconds, ttl_seconds=0.0, limits=bounds
+            )
             for door, bounds in _LIMITS.items()
         }
         self._job_getter = CachedGetter(api, Job, timeout_seconds=timeout_seconds)
@@ -95,12 +97,16 @@ class GuardReader:
             for door, bounds in _LIMITS.items()
         }
         self._node_getter = CachedGetter(api, Node, timeout_seconds=timeout_seconds)
-        self._budget_lists: SingleFlight[str, Sequence[PodDisruptionBudget]] = SingleFlight(TTL_SECONDS)
+        self._budget_lists: SingleFlight[str, Sequence[PodDisruptionBudget]] = SingleFlight(
+            TTL_SECONDS
+        )
         self._logged_at: dict[str, float] = {}
         # Remembered for no longer than it is on its way: it would lack the mark that was written a moment ago, and its preemptor, which
         # may come again within 20 ms, would get a second set.
         self._victim_lists: SingleFlight[str, Sequence[GuardedPod]] = SingleFlight(0.0)
-        self._groups_on_nodes: SingleFlight[tuple[str, str], frozenset[str]] = SingleFlight(TTL_SECONDS)
+        self._groups_on_nodes: SingleFlight[tuple[str, str], frozenset[str]] = SingleFlight(
+            TTL_SECONDS
+        )
 
     async def find_pod(
         self, namespace: str, name: str, request_kind: RequestKind = RequestKind.PREEMPTION
@@ -146,8 +152,14 @@ class GuardReader:
             timeout_seconds=min(self._timeout_seconds, _LIST_TIMEOUT_SECONDS),
             max_bytes=_MAX_NODE_LIST_BYTES,
         )
-        there = (pod.spec for pod in deep.decode(text, _PlacedPodList).items or () if pod.spec.nodeName == node)
-        return frozenset(name for spec in there if (name := pod_group_name_of(spec.schedulingGroup)))
+        there = (
+            pod.spec
+            for pod in deep.decode(text, _PlacedPodList).items or ()
+            if pod.spec.nodeName == node
+        )
+        return frozenset(
+            name for spec in there if (name := pod_group_name_of(spec.schedulingGroup))
+        )
 
     async def find_node(self, name: str) -> Node | None:
         """Return a node, `None` where there is none."""
@@ -171,7 +183,11 @@ class GuardReader:
         seconds = min(self._timeout_seconds, _LIST_TIMEOUT_SECONDS)
         try:
             text = await self._api.request(
-                "GET", path, params=params, timeout_seconds=seconds, max_bytes=_MAX_BUDGET_LIST_BYTES
+                "GET",
+                path,
+                params=params,
+                timeout_seconds=seconds,
+                max_bytes=_MAX_BUDGET_LIST_BYTES,
             )
             found = deep.decode(text, _BudgetList)
         except (ApiError, msgspec.MsgspecError) as error:
@@ -184,7 +200,8 @@ class GuardReader:
 
     def _log_unread_budgets(self, namespace: str, why: str) -> None:
         self._log_rate_limited(
-            "budgets not read, pods are asked to save as if there were none", {"namespace": namespace, "error": why}
+            "budgets not read, pods are asked to save as if there were none",
+            {"namespace": namespace, "error": why},
         )
 
     def _log_rate_limited(self, what: str, extra: Mapping[str, str]) -> None:
@@ -203,7 +220,8 @@ class GuardReader:
             return await self._victim_lists.do("", self._list_pods_under_eviction)
         except (ApiError, msgspec.MsgspecError, RecursionError) as error:
             self._log_rate_limited(
-                "victims under way not read, a preemptor may get a second set", {"error": str(error)}
+                "victims under way not read, a preemptor may get a second set",
+                {"error": str(error)},
             )
             return ()
 

@@ -69,8 +69,19 @@ class RefusalHistory:
         """Return how many victims of the node, or of the same preemptor elsewhere, were refused lately, this one among them."""
         since = self._monotonic() - _RECENT_SECONDS
         # Whoever was refused last is put last.
-        lately = itertools.takewhile(lambda found: found[1].refused_at > since, reversed(self._refusals.items()))
-        return len({uid, *(other for other, one in lately if one.node == node or (by and one.preemptor == by))})
+        lately = itertools.takewhile(
+            lambda found: found[1].refused_at > since, reversed(self._refusals.items())
+        )
+        return len(
+            {
+                uid,
+                *(
+                    other
+                    for other, one in lately
+                    if one.node == node or (by and one.preemptor == by)
+                ),
+            }
+        )
 
     def retries_despite_not_found(self, uid: str, node: str, by: str) -> bool:
         """True where telling one preemptor that a pod is gone no longer keeps it from asking often.
@@ -104,7 +115,11 @@ class RefusalHistory:
         """Take note that a scheduler is told that a pod is gone, and will ask for it once more whenever one ends anywhere."""
         often = _FREQUENT_SECONDS_PER_VICTIM * self.count_recent_victims(node, uid, by)
         before = self._refusals.pop(uid, None)
-        is_often = before is not None and before.preemptor == by and self._monotonic() - before.refused_at < often
+        is_often = (
+            before is not None
+            and before.preemptor == by
+            and self._monotonic() - before.refused_at < often
+        )
         gone = 1 + (before.retries_after_not_found if before and is_often else 0)
         _put(self._refusals, uid, _Refusal(node, self._monotonic(), by, 0, gone))
 

@@ -56,7 +56,10 @@ class GuardRequest(msgspec.Struct, gc=False, rename="camel"):
         asked = options.preconditions if options else None
         if asked is None:
             return True
-        return asked.uid in (None, pod.uid) and asked.resource_version in (None, pod.metadata.resourceVersion)
+        return asked.uid in (None, pod.uid) and asked.resource_version in (
+            None,
+            pod.metadata.resourceVersion,
+        )
 
 
 class _GuardReview(msgspec.Struct, gc=False, rename="camel"):

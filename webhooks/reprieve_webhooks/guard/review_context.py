@@ -64,8 +64,12 @@ class ReviewContext:
     @property
     def nomination_scope(self) -> FreedCapacity:
         """Where its preemptor is to be looked for."""
-        is_anywhere = self.pod_group is not None and self.pod_group.disruption_mode is DisruptionMode.ALL
-        return FreedCapacity(node=self.victim.node, priority=self.priority_to_exceed, spans_nodes=is_anywhere)
+        is_anywhere = (
+            self.pod_group is not None and self.pod_group.disruption_mode is DisruptionMode.ALL
+        )
+        return FreedCapacity(
+            node=self.victim.node, priority=self.priority_to_exceed, spans_nodes=is_anywhere
+        )
 
     def target_pod(self, now: datetime) -> TargetPod:
         """Return the pod as it is ruled on."""
@@ -84,10 +88,14 @@ class ReviewContextReader:
     def __init__(self, pods: GuardReader, facts: FactsReader) -> None:
         self._reader, self._facts = pods, facts
 
-    async def read(self, victim: GuardedPod, namespace: str, request_kind: RequestKind) -> ReviewContext:
+    async def read(
+        self, victim: GuardedPod, namespace: str, request_kind: RequestKind
+    ) -> ReviewContext:
         """Return the case of a pod."""
         facts = await self.facts_of(victim, namespace)
-        is_bounded = request_kind is RequestKind.PREEMPTION and facts.settings.near_completion_seconds > 0
+        is_bounded = (
+            request_kind is RequestKind.PREEMPTION and facts.settings.near_completion_seconds > 0
+        )
         job = await self._reader.job_walltime(victim, namespace) if is_bounded else None
         return ReviewContext(
             victim,
@@ -104,7 +112,12 @@ class ReviewContextReader:
         kind = review.GroupVersionKind("Pod")
         # As of an update that changes nothing: no right is newly claimed, and nothing is inherited.
         asked = review.AdmissionRequest(
-            uid="", operation="UPDATE", kind=kind, namespace=namespace, object=resource, old_object=resource
+            uid="",
+            operation="UPDATE",
+            kind=kind,
+            namespace=namespace,
+            object=resource,
+            old_object=resource,
         )
         return await self._facts.facts_for(asked, resource)
 

@@ -47,9 +47,14 @@ class SchedulerModes:
         """Return the pace of a scheduler that preempts for one of these pods; `said`: the policy's `schedulerPreemption`."""
         if said != AUTO:
             return SchedulerMode.ASYNCHRONOUS if said == ASYNCHRONOUS else SchedulerMode.UNKNOWN
-        return max((self._observed_mode(one.uid) for one in nominees), default=SchedulerMode.UNKNOWN)
+        return max(
+            (self._observed_mode(one.uid) for one in nominees), default=SchedulerMode.UNKNOWN
+        )
 
     def _observed_mode(self, uid: str) -> SchedulerMode:
         pace, at = self._observed.get(uid, (SchedulerMode.UNKNOWN, 0.0))
-        is_over = pace is SchedulerMode.PROBABLY_ASYNCHRONOUS and self._monotonic() - at >= _INFERENCE_TTL_SECONDS
+        is_over = (
+            pace is SchedulerMode.PROBABLY_ASYNCHRONOUS
+            and self._monotonic() - at >= _INFERENCE_TTL_SECONDS
+        )
         return SchedulerMode.UNKNOWN if is_over else pace

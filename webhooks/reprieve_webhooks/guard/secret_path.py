@@ -77,9 +77,15 @@ class GuardPathAnchors:
 
     async def _patch_configuration(self, path: str) -> None:
         found = await self._api.get(self._configuration, _GuardConfiguration)
-        patch = [step for index, one in enumerate(found.webhooks or ()) for step in _patch_operations(index, one, path)]
+        patch = [
+            step
+            for index, one in enumerate(found.webhooks or ())
+            for step in _patch_operations(index, one, path)
+        ]
         if patch:
-            await self._api.patch(self._configuration, patch, _GuardConfiguration, content_type=JSON_PATCH)
+            await self._api.patch(
+                self._configuration, patch, _GuardConfiguration, content_type=JSON_PATCH
+            )
 
 
 def path_of(key_pem: bytes) -> str:
@@ -91,7 +97,9 @@ def _patch_operations(index: int, webhook: _GuardWebhook, path: str) -> list[dic
     """Return the steps that have one webhook call the guard at `path`; none where it does, or does not call the guard."""
     where, config = f"/webhooks/{index}/clientConfig", webhook.clientConfig
     field_of, before = (
-        (f"{where}/service/path", config.service.path) if config.service else (f"{where}/url", config.url)
+        (f"{where}/service/path", config.service.path)
+        if config.service
+        else (f"{where}/url", config.url)
     )
     base, is_there, rest = before.partition(PATH)
     wanted = f"{base}{path}"

@@ -36,7 +36,9 @@ class RequestBodyReader:
                         return self._too_large()
         except TimeoutError:
             return with_connection_close(
-                text_response(408, f"the {self._noun} did not come within {self._timeout_seconds:g} s")
+                text_response(
+                    408, f"the {self._noun} did not come within {self._timeout_seconds:g} s"
+                )
             )
         except (web.RequestPayloadError, ConnectionError):
             return with_connection_close(text_response(400, f"the {self._noun} was cut short"))

@@ -44,7 +44,9 @@ class CachedGetter(Generic[T]):
         if not is_valid_name(name) or not is_valid_name(namespace or "all"):
             return None
         path = object_path(resource, namespace, name)
-        return await self._single_flight.do(path, partial(self._read, path), namespace=namespace or "")
+        return await self._single_flight.do(
+            path, partial(self._read, path), namespace=namespace or ""
+        )
 
     async def _read(self, path: str) -> T | None:
         try:

@@ -59,6 +59,8 @@ class _TokenBucket:
         self.tokens = float(rate.burst)
 
     def has_token(self, now: float) -> bool:
-        self.tokens = min(self._rate.burst, self.tokens + (now - self._refilled_at) * self._rate.per_second)
+        self.tokens = min(
+            self._rate.burst, self.tokens + (now - self._refilled_at) * self._rate.per_second
+        )
         self._refilled_at = now
         return self.tokens >= 1

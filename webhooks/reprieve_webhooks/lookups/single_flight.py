@@ -29,7 +29,9 @@ class RateLimitedError(ApiError):
     """Not asked: the bound is reached. That is not the API server's fault, and who asks may have brought it about."""
 
     def __init__(self) -> None:
-        super().__init__(_TOO_MANY_REQUESTS, "TooManyLookups", "too many questions that no watch answers")
+        super().__init__(
+            _TOO_MANY_REQUESTS, "TooManyLookups", "too many questions that no watch answers"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,9 @@ class ClusterInformers:
             params=_NOT_ENDED,
             page=_PAGE_SIZE,
         )
-        nodes = Reflector(api, object_path("nodes"), Node, self._keep_node, on_delete=self._forget_node)
+        nodes = Reflector(
+            api, object_path("nodes"), Node, self._keep_node, on_delete=self._forget_node
+        )
         budgets = Reflector(
             api,
             object_path("poddisruptionbudgets"),
@@ -80,7 +82,14 @@ class ClusterInformers:
             self._keep_budget,
             on_delete=self._snapshot_cache.remove_budget,
         )
-        jobs = Reflector(api, object_path("jobs"), Job, self._keep_job, on_delete=self._forget_job, page=_PAGE_SIZE)
+        jobs = Reflector(
+            api,
+            object_path("jobs"),
+            Job,
+            self._keep_job,
+            on_delete=self._forget_job,
+            page=_PAGE_SIZE,
+        )
         groups = Reflector(
             api,
             object_path("podgroups"),
@@ -111,9 +120,14 @@ class ClusterInformers:
     @property
     def is_stale(self) -> bool:
         """True before the first complete lists, and once nothing was heard for too long."""
-        if not self._facts.is_synced or not all(found.is_synced for found in self._reflectors.values()):
+        if not self._facts.is_synced or not all(
+            found.is_synced for found in self._reflectors.values()
+        ):
             return True
-        return max(self._reflectors[name].age_seconds for name in ("pods", "nodes")) > _MAX_SILENCE_SECONDS
+        return (
+            max(self._reflectors[name].age_seconds for name in ("pods", "nodes"))
+            > _MAX_SILENCE_SECONDS
+        )
 
     @property
     def is_up_to_date(self) -> bool:
@@ -167,7 +181,9 @@ class ClusterInformers:
         self._snapshot_cache.remove_node(key[1])
 
     def _keep_budget(self, found: PodDisruptionBudget) -> None:
-        self._snapshot_cache.put_budget(found.metadata.name or "", snapshot_builder.disruption_budget_of(found))
+        self._snapshot_cache.put_budget(
+            found.metadata.name or "", snapshot_builder.disruption_budget_of(found)
+        )
 
     def _keep_job(self, job: Job) -> None:
         key, uid = (job.metadata.namespace or "", job.metadata.name or ""), job.metadata.uid or ""

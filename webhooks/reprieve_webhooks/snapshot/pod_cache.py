@@ -82,7 +82,12 @@ class PodCache:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`facts_of` returns what is known of a Namespace and of the cluster now."""
-        self._snapshot_cache, self._facts_of, self._clock, self._monotonic = snapshot_cache, facts_of, clock, monotonic
+        self._snapshot_cache, self._facts_of, self._clock, self._monotonic = (
+            snapshot_cache,
+            facts_of,
+            clock,
+            monotonic,
+        )
         self._policy_inputs: _PolicyInputs | None = None
         self._facts: dict[str, Facts] = {}
         """By Namespace, those that pods are judged by."""
@@ -139,7 +144,11 @@ class PodCache:
         for victim in victims:
             key = (victim.namespace, victim.name)
             known = self._pods.get(key)
-            if known is not None and isinstance(known.classified, ScheduledPod) and known.classified.uid == victim.uid:
+            if (
+                known is not None
+                and isinstance(known.classified, ScheduledPod)
+                and known.classified.uid == victim.uid
+            ):
                 told = replace(
                     known.classified,
                     is_leaving=True,
@@ -153,11 +162,15 @@ class PodCache:
     def without_assumed(self, groups: Mapping[GangKey, GangInfo]) -> Mapping[GangKey, GangInfo]:
         """Return these gangs with their pods as they were seen, whatever is expected of them."""
         seen = {
-            one.observed.uid: one.observed for one in self._assumed.values() if isinstance(one.observed, ScheduledPod)
+            one.observed.uid: one.observed
+            for one in self._assumed.values()
+            if isinstance(one.observed, ScheduledPod)
         }
         changed = {tenant.gang for tenant in seen.values() if tenant.gang is not None}
         before = {
-            key: snapshot_builder.gang_info_of(key, [seen.get(member.uid, member) for member in groups[key].members])
+            key: snapshot_builder.gang_info_of(
+                key, [seen.get(member.uid, member) for member in groups[key].members]
+            )
             for key in changed & groups.keys()
         }
         return {**groups, **before} if before else groups
@@ -176,7 +189,9 @@ class PodCache:
             known = self._pods[key]
             self._evaluate(key, _DECODE(known.encoded), known.encoded)
 
-    def _put_dependency(self, known: dict[Dependency, V], link: Dependency, value: V | None) -> None:
+    def _put_dependency(
+        self, known: dict[Dependency, V], link: Dependency, value: V | None
+    ) -> None:
         if known.get(link) == value:
             return
         if value is None:
@@ -185,7 +200,9 @@ class PodCache:
             known[link] = value
         self._to_reevaluate.update(dict.fromkeys(self._dependents.get(link, ())))
 
-    def _set_assumed(self, key: Key, known: _CachedPod, classified: ScheduledPod | Preemptor) -> None:
+    def _set_assumed(
+        self, key: Key, known: _CachedPod, classified: ScheduledPod | Preemptor
+    ) -> None:
         """Take a pod for something else until it is judged again."""
         self._remove_from_snapshot(known.classified)
         self._add_to_snapshot(classified)
@@ -234,7 +251,9 @@ class PodCache:
         native = next((self._groups[link] for link in links if link in self._groups), None)
         if pod.occupies_node:
             job = next((self._jobs[link] for link in links if link in self._jobs), None)
-            return snapshot_builder.scheduled_pod_of(pod, facts, native=native, job=job, now=self._clock())
+            return snapshot_builder.scheduled_pod_of(
+                pod, facts, native=native, job=job, now=self._clock()
+            )
         return snapshot_builder.preemptor_of(pod, facts, native=native) if pod.is_pending else None
 
     def _ignore_expired_mark(
@@ -250,7 +269,11 @@ class PodCache:
             known = self._unnotified_marks[key] = _UnnotifiedMark(
                 classified.uid, now + self._facts_of("").settings.ceiling_seconds
             )
-        return classified if now < known.expires_at else replace(classified, is_leaving=False, preemptor_uid="")
+        return (
+            classified
+            if now < known.expires_at
+            else replace(classified, is_leaving=False, preemptor_uid="")
+        )
 
     def _is_being_evicted(self, key: Key) -> bool:
         taken_for = self._pods[key].classified
@@ -266,13 +289,19 @@ class PodCache:
     def _detect_policy_changes(self) -> None:
         """Find out whose pods were judged by what is known no more."""
         basis = _policy_inputs_of(self._facts_of(""))
-        changed = {name for name, facts in self._facts.items() if self._facts_of(name).namespace != facts.namespace}
+        changed = {
+            name
+            for name, facts in self._facts.items()
+            if self._facts_of(name).namespace != facts.namespace
+        }
         if basis != self._policy_inputs:
             self._policy_inputs, changed = basis, set(self._facts)
         for name in changed:
             del self._facts[name]
         now = self._monotonic()
-        self._to_reevaluate.update(dict.fromkeys(key for key, one in self._assumed.items() if one.expires_at <= now))
+        self._to_reevaluate.update(
+            dict.fromkeys(key for key, one in self._assumed.items() if one.expires_at <= now)
+        )
         self._to_reevaluate.update(
             dict.fromkeys(
                 key
@@ -281,12 +310,16 @@ class PodCache:
             )
         )
         if changed:
-            self._to_reevaluate.update(dict.fromkeys(key for key in self._pods if key[0] in changed))
+            self._to_reevaluate.update(
+                dict.fromkeys(key for key in self._pods if key[0] in changed)
+            )
 
 
 def _policy_inputs_of(facts: Facts) -> _PolicyInputs:
     # Copies: what the facts hold changes as the cluster does.
-    return _PolicyInputs(facts.settings, dict(facts.priority_classes), facts.quotas.namespaces_by_quota)
+    return _PolicyInputs(
+        facts.settings, dict(facts.priority_classes), facts.quotas.namespaces_by_quota
+    )
 
 
 def _dependencies_of(pod: Pod) -> Iterator[Dependency]:

@@ -32,12 +32,16 @@ _MAX_RESOURCES, _MAX_RESOURCE_NAME_LENGTH = 64, 64
 """Of a large one: resources, and the characters of their names."""
 _MAX_PORTS = 32
 _POLICY_KEYS = frozenset(
-    text for name, text in vars(keys).items() if name.isupper() and isinstance(text, str) and "/" in text
+    text
+    for name, text in vars(keys).items()
+    if name.isupper() and isinstance(text, str) and "/" in text
 )
 """Of labels and annotations, those that a policy reads."""
 _MARK_KEYS = frozenset({keys.EVICTION, keys.EVICTION_REQUEST, keys.KOORDINATOR_SOFT_EVICTION})
 """That it goes already must be known of any."""
-_MATCHES_NO_NODE = NodeAffinity(requiredDuringSchedulingIgnoredDuringExecution=Choice(nodeSelectorTerms=[]))
+_MATCHES_NO_NODE = NodeAffinity(
+    requiredDuringSchedulingIgnoredDuringExecution=Choice(nodeSelectorTerms=[])
+)
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 
@@ -53,7 +57,11 @@ def prune(pod: Pod) -> tuple[Pod, bytes]:
 
 def _drop_unread_fields(pod: Pod) -> Pod:
     """Leave out what nothing is decided by."""
-    kept = {key: text for key, text in annotations_of(pod.metadata).items() if len(text) <= _MAX_VALUE_LENGTH}
+    kept = {
+        key: text
+        for key, text in annotations_of(pod.metadata).items()
+        if len(text) <= _MAX_VALUE_LENGTH
+    }
     spec = replace(
         pod.spec,
         volumes=None,
@@ -73,7 +81,9 @@ def _prune_large(pod: Pod) -> Pod:
         pod.metadata,
         labels=_prune_metadata(labels_of(pod.metadata)),
         annotations=_prune_metadata(annotations_of(pod.metadata)),
-        ownerReferences=[owner for owner in pod.metadata.ownerReferences or () if owner.controller][:1],
+        ownerReferences=[owner for owner in pod.metadata.ownerReferences or () if owner.controller][
+            :1
+        ],
         finalizers=None,
     )
     return replace(pod, metadata=metadata, spec=_fits_no_node(_merge_containers(pod.spec)))
@@ -82,13 +92,18 @@ def _prune_large(pod: Pod) -> Pod:
 def _merge_containers(spec: PodSpec) -> PodSpec:
     """Put what all containers ask for into one."""
     amounts = pod_requests.of_pod(spec)
-    names = sorted((name for name in amounts if len(name) <= _MAX_RESOURCE_NAME_LENGTH), key=_resource_rank)[
-        :_MAX_RESOURCES
-    ]
+    names = sorted(
+        (name for name in amounts if len(name) <= _MAX_RESOURCE_NAME_LENGTH), key=_resource_rank
+    )[:_MAX_RESOURCES]
     ports = sorted(pod_constraints.host_ports_of(spec))[:_MAX_PORTS]
     one = Container(
-        ports=[HostPort(hostIP=port.address, protocol=port.protocol, hostPort=port.number) for port in ports],
-        resources=ResourceRequirements(requests={name: quantity.render(amounts[name]) for name in names}),
+        ports=[
+            HostPort(hostIP=port.address, protocol=port.protocol, hostPort=port.number)
+            for port in ports
+        ],
+        resources=ResourceRequirements(
+            requests={name: quantity.render(amounts[name]) for name in names}
+        ),
     )
     return replace(spec, containers=[one], initContainers=None, resources=None, overhead=None)
 
@@ -116,7 +131,13 @@ def _prune_metadata(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def _max_length_of(key: str) -> int:
-    return _MAX_VALUE_LENGTH if key in _MARK_KEYS else _MAX_VALUE_LENGTH_OF_LARGE if key in _POLICY_KEYS else -1
+    return (
+        _MAX_VALUE_LENGTH
+        if key in _MARK_KEYS
+        else _MAX_VALUE_LENGTH_OF_LARGE
+        if key in _POLICY_KEYS
+        else -1
+    )
 
 
 def _prune_containers(containers: Sequence[Container] | None) -> Sequence[Container] | None:

@@ -64,14 +64,18 @@ class _RecordedVictimSet:
 class RecentVictimSets:
     """`LastChoices`, one for each preemptor, as long as it can matter."""
 
-    def __init__(self, *, max_entries: int = _MAX_PREEMPTORS, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, max_entries: int = _MAX_PREEMPTORS, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._max_entries, self._monotonic = max_entries, monotonic
         self._by_preemptor: dict[str, _RecordedVictimSet] = {}
 
     def record(self, victim_set: VictimSet) -> None:
         """Take in what was just returned; it replaces what the same preemptor was told before."""
         self._by_preemptor.pop(victim_set.preemptor.uid, None)
-        self._by_preemptor[victim_set.preemptor.uid] = _RecordedVictimSet(self._monotonic(), victim_set)
+        self._by_preemptor[victim_set.preemptor.uid] = _RecordedVictimSet(
+            self._monotonic(), victim_set
+        )
         self._expire()
 
     def find(self, node: str, victim_uid: str, *, by: str) -> VictimSet | None:
@@ -87,7 +91,11 @@ class RecentVictimSets:
     def preemptor_uids(self, node: str, victim_uid: str) -> Collection[str]:
         """Return the uids of those in whose latest set this victim of `node` is."""
         self._expire()
-        return {uid for uid, one in self._by_preemptor.items() if one.victim_set.contains(node, victim_uid)}
+        return {
+            uid
+            for uid, one in self._by_preemptor.items()
+            if one.victim_set.contains(node, victim_uid)
+        }
 
     def takes_whole_gang(self, victim_uid: str, *, by: str) -> bool:
         """True where this victim goes with others that the operator does not take with it, in the latest set of the preemptor `by`."""

@@ -187,7 +187,9 @@ class SnapshotCache:
         if room is None:
             self._node_infos.pop(name, None)
             return
-        nominees = tuple(preemptor.demand for preemptor in self._nominated_by_node.get(name).values())
+        nominees = tuple(
+            preemptor.demand for preemptor in self._nominated_by_node.get(name).values()
+        )
         self._node_infos[name] = replace(
             room, pods=tuple(self._pods_by_node.get(name).values()), nominated_pods=nominees
         )

@@ -29,7 +29,9 @@ class PrometheusReport(ReportWriter):
 
     def page(self, findings: Sequence[Finding]) -> str:
         """Count, and print nothing yet."""
-        self._violations.update(self._labels(each) for each in findings if each.level is Level.VIOLATION)
+        self._violations.update(
+            self._labels(each) for each in findings if each.level is Level.VIOLATION
+        )
         return ""
 
     def count_checked(self, kind: str, objects: int) -> None:
@@ -38,13 +40,17 @@ class PrometheusReport(ReportWriter):
         if not self.by_namespace:
             for rule in RULES:
                 if kind in rule.kinds:
-                    self._violations[("rule", rule.id), ("kind", kind), ("enforcement", ENFORCE)] += 0
+                    self._violations[
+                        ("rule", rule.id), ("kind", kind), ("enforcement", ENFORCE)
+                    ] += 0
 
     def end(self, summary: Summary) -> str:
         """Return all samples."""
         return "".join(
             (
-                *_family(_VIOLATIONS, "What rules would refuse if it were created now.", self._violations),
+                *_family(
+                    _VIOLATIONS, "What rules would refuse if it were created now.", self._violations
+                ),
                 *_family(_OBJECTS, "Objects that were judged.", self._objects),
                 *_family(_UNREADABLE, "What could not be read.", {(): summary.unreadable}),
             )
@@ -53,11 +59,17 @@ class PrometheusReport(ReportWriter):
     def _labels(self, finding: Finding) -> Labels:
         assert finding.object is not None
         kind, namespace, _ = finding.object
-        labels: Labels = (("rule", finding.rule), ("kind", kind), ("enforcement", finding.enforcement or ENFORCE))
+        labels: Labels = (
+            ("rule", finding.rule),
+            ("kind", kind),
+            ("enforcement", finding.enforcement or ENFORCE),
+        )
         return (*labels, ("namespace", namespace)) if self.by_namespace else labels
 
 
-def _family(name: str, help_text: str, samples: "Counter[Labels] | dict[Labels, int]") -> Iterator[str]:
+def _family(
+    name: str, help_text: str, samples: "Counter[Labels] | dict[Labels, int]"
+) -> Iterator[str]:
     yield f"# HELP {name} {help_text}\n# TYPE {name} gauge\n"
     for labels, value in sorted(samples.items()):
         said = ",".join(f'{label}="{_escape(text)}"' for label, text in labels)

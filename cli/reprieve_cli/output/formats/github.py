@@ -21,7 +21,11 @@ def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
 
 def _command(finding: Finding) -> str:
     word = "warning" if finding.level is Level.WARNING else "error"
-    properties = {"file": finding.file, "line": finding.line or None, "title": finding.rule or finding.level.value}
+    properties = {
+        "file": finding.file,
+        "line": finding.line or None,
+        "title": finding.rule or finding.level.value,
+    }
     said = ",".join(f"{name}={_escape(str(value))}" for name, value in properties.items() if value)
     text = f"{finding.object}: {finding.text}" if finding.object else finding.text
     return f"::{word} {said}::{printable(text).translate(_DATA)}\n"

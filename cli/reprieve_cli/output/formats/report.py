@@ -43,7 +43,9 @@ class TableReport(ReportWriter):
         if rows and not any(self._widths):
             rows.insert(0, _TITLES)
         for row in rows:
-            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+            self._widths = [
+                max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)
+            ]
         return "".join(map(self._line, rows))
 
     def end(self, summary: Summary) -> str:
@@ -63,7 +65,14 @@ def _row(finding: Finding) -> tuple[str, ...]:
     assert finding.object is not None
     kind, namespace, name = finding.object
     said = finding.text if finding.level is Level.VIOLATION else f"warning: {finding.text}"
-    return namespace or "-", kind, name, finding.enforcement or "-", finding.rule or "-", printable(said)
+    return (
+        namespace or "-",
+        kind,
+        name,
+        finding.enforcement or "-",
+        finding.rule or "-",
+        printable(said),
+    )
 
 
 class JsonReport(ReportWriter):

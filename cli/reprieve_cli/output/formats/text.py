@@ -18,7 +18,11 @@ def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
 
 
 def _line(finding: Finding) -> str:
-    place = f"{printable(finding.file)}:{finding.line}: " if finding.line else f"{printable(finding.file)}: "
+    place = (
+        f"{printable(finding.file)}:{finding.line}: "
+        if finding.line
+        else f"{printable(finding.file)}: "
+    )
     level = click.style(_WORDS[finding.level], fg=_COLOURS[finding.level], bold=True)
     name = f"{finding.object}: " if finding.object else ""
     rule = click.style(f" [{finding.rule}]", dim=True) if finding.rule else ""

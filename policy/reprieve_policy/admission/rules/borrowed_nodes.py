@@ -43,8 +43,12 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     if not paths:
         return NO_FINDINGS
     if facts.settings.non_preemptible_on_borrowed_nodes == WARN:
-        return Verdict(warnings=tuple(f"{path}: non-preemptible on borrowed nodes" for path in paths))
-    return Verdict(violations=tuple(Violation(path, ViolationKind.FORBIDDEN, None, _DETAIL) for path in paths))
+        return Verdict(
+            warnings=tuple(f"{path}: non-preemptible on borrowed nodes" for path in paths)
+        )
+    return Verdict(
+        violations=tuple(Violation(path, ViolationKind.FORBIDDEN, None, _DETAIL) for path in paths)
+    )
 
 
 _TAINTS = ("", HOME_NAMESPACE)
@@ -67,14 +71,18 @@ def _check_view(view: PodView, home: str | None, facts: Facts) -> Iterator[str]:
 def _borrowed(spec: Spec, home: str | None) -> Iterator[str]:
     """Yield each field of a pod's spec that asks for borrowed nodes."""
     selected, terms = (spec.nodeSelector or {}).get(HOME_NAMESPACE), _terms(spec)
-    stays_home = selected is not None or (bool(terms) and all(_stays_home(term, home) for term in terms))
+    stays_home = selected is not None or (
+        bool(terms) and all(_stays_home(term, home) for term in terms)
+    )
     if selected is not None and _is_other(selected, home):
         yield f"nodeSelector[{HOME_NAMESPACE}]"
     if selected is None and any(_leaves_home(term, home) for term in terms):
         yield "affinity.nodeAffinity"
     if not stays_home:
         tolerations = enumerate(spec.tolerations or ())
-        yield from (f"tolerations[{index}]" for index, found in tolerations if _tolerates_other(found, home))
+        yield from (
+            f"tolerations[{index}]" for index, found in tolerations if _tolerates_other(found, home)
+        )
 
 
 def _terms(spec: Spec) -> Sequence[NodeSelectorTerm]:
@@ -84,12 +92,16 @@ def _terms(spec: Spec) -> Sequence[NodeSelectorTerm]:
 
 
 def _stays_home(term: NodeSelectorTerm, home: str | None) -> bool:
-    return any(found.operator == "In" and not _names_other(found, home) for found in _requirements(term))
+    return any(
+        found.operator == "In" and not _names_other(found, home) for found in _requirements(term)
+    )
 
 
 def _leaves_home(term: NodeSelectorTerm, home: str | None) -> bool:
     """Whatever else it requires: a term that stays at home cannot leave it."""
-    asks = any(found.operator == "Exists" or _names_other(found, home) for found in _requirements(term))
+    asks = any(
+        found.operator == "Exists" or _names_other(found, home) for found in _requirements(term)
+    )
     return asks and not _stays_home(term, home)
 
 
@@ -98,7 +110,9 @@ def _requirements(term: NodeSelectorTerm) -> list[NodeSelectorRequirement]:
 
 
 def _names_other(requirement: NodeSelectorRequirement, home: str | None) -> bool:
-    return requirement.operator == "In" and any(_is_other(name, home) for name in requirement.values or ())
+    return requirement.operator == "In" and any(
+        _is_other(name, home) for name in requirement.values or ()
+    )
 
 
 def _tolerates_other(toleration: NodeToleration, home: str | None) -> bool:

@@ -45,7 +45,9 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
             continue
         path, missing = annotation_path(view.prefix, CHECKPOINT_HINT), _missing_half(hint, view)
         if missing:
-            violations.append(Violation(path, ViolationKind.INVALID, view.annotations[CHECKPOINT_HINT], missing))
+            violations.append(
+                Violation(path, ViolationKind.INVALID, view.annotations[CHECKPOINT_HINT], missing)
+            )
         if told := _warning(hint, view):
             warnings.append(f"{path}: {told}")
     if not violations and not warnings:
@@ -71,11 +73,16 @@ def _missing_half(hint: Hint, view: PodView) -> str:
         return ""
     containers = tuple(_containers(spec))
     if isinstance(hint, SignalHint):
-        return "" if any(container.name == hint.container for container in containers) else _NO_CONTAINER
+        return (
+            ""
+            if any(container.name == hint.container for container in containers)
+            else _NO_CONTAINER
+        )
     if isinstance(hint, FileHint):
         return (
             ""
-            if agent.wants_agent(view) or any(_holds(container, hint.path) for container in containers)
+            if agent.wants_agent(view)
+            or any(_holds(container, hint.path) for container in containers)
             else _NO_MOUNT
         )
     ports = (port.containerPort for container in containers for port in container.ports or ())
@@ -84,7 +91,9 @@ def _missing_half(hint: Hint, view: PodView) -> str:
 
 def _containers(spec: Spec) -> Iterator[Container]:
     yield from spec.containers or ()
-    yield from (container for container in spec.initContainers or () if container.restartPolicy == "Always")
+    yield from (
+        container for container in spec.initContainers or () if container.restartPolicy == "Always"
+    )
 
 
 def _holds(container: Container, path: str) -> bool:

@@ -39,13 +39,17 @@ def _check(view: PodView, facts: Facts) -> Iterator[str]:
         return
     save = f"a {duration.render(plan.estimated_seconds)} save"
     if not plan.gives_notice:
-        yield from _check_grace(view, plan.estimated_seconds, save, facts.settings.grace_cap_seconds)
+        yield from _check_grace(
+            view, plan.estimated_seconds, save, facts.settings.grace_cap_seconds
+        )
     elif plan.estimated_seconds > plan.timeout_seconds:
         path = annotation_path(view.prefix, CHECKPOINT_TIMEOUT)
         yield f"{path}: {duration.render(plan.timeout_seconds)} cannot hold {save}"
 
 
-def _check_grace(view: PodView, estimated_seconds: int, save: str, cap_seconds: int) -> Iterator[str]:
+def _check_grace(
+    view: PodView, estimated_seconds: int, save: str, cap_seconds: int
+) -> Iterator[str]:
     own = view.spec.terminationGracePeriodSeconds
     own_seconds = _GRACE_SECONDS if own is None else own
     grace_seconds = max(0, min(own_seconds, cap_seconds))

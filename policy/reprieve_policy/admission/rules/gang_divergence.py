@@ -43,12 +43,24 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
             # Without this, installing the webhooks would refuse a driver whose priority is not its workers'.
             names = divergence.differences(traits, rest)
             warnings.extend(
-                f"{view.prefix}metadata: {divergence.TRAIT_LABELS[name]} differs within the gang" for name in names
+                f"{view.prefix}metadata: {divergence.TRAIT_LABELS[name]} differs within the gang"
+                for name in names
             )
         # A LeaderWorkerSet replaces a whole group at a time.
-        if own.is_declared and view.is_template and old is not None and _is_changed(view, own, traits, old, facts):
-            warnings.append(f"{view.prefix}metadata: new pods of the gang are refused while old ones live")
-    return Verdict(violations=tuple(found), warnings=tuple(warnings)) if found or warnings else NO_FINDINGS
+        if (
+            own.is_declared
+            and view.is_template
+            and old is not None
+            and _is_changed(view, own, traits, old, facts)
+        ):
+            warnings.append(
+                f"{view.prefix}metadata: new pods of the gang are refused while old ones live"
+            )
+    return (
+        Verdict(violations=tuple(found), warnings=tuple(warnings))
+        if found or warnings
+        else NO_FINDINGS
+    )
 
 
 def _is_changed(view: PodView, own: Gang, traits: GangTraits, old: Resource, facts: Facts) -> bool:
@@ -65,7 +77,10 @@ def _gang_of(view: PodView, resource: Resource) -> Gang | None:
     own = membership.read(view)
     if own is not None or not view.is_template:
         return own
-    dialect = next((dialect for prefix, dialect in _LABELLED_AS.items() if view.prefix.startswith(prefix)), None)
+    dialect = next(
+        (dialect for prefix, dialect in _LABELLED_AS.items() if view.prefix.startswith(prefix)),
+        None,
+    )
     name = resource.metadata.name or ""
     return None if dialect is None else Gang(dialect=dialect, name=name, is_declared=False)
 
@@ -77,6 +92,8 @@ _LABELLED_AS: Mapping[str, str] = {
 """By where a JobSet and a LeaderWorkerSet have their templates: rules don't see the kinds of other projects."""
 
 
-def _differences(view: PodView, traits: GangTraits, rest: GangTraits, gang_name: str) -> Iterator[Violation]:
+def _differences(
+    view: PodView, traits: GangTraits, rest: GangTraits, gang_name: str
+) -> Iterator[Violation]:
     for name in divergence.differences(traits, rest):
         yield divergence.violation(view, name, traits, rest, gang_name)

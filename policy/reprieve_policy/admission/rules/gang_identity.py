@@ -29,7 +29,9 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     if not views:
         return NO_FINDINGS
     is_controlled = resource.kind == "Pod" and controller_of(resource.metadata) is not None
-    violations = [found for view in views for found in _check_view(view, is_controlled=is_controlled)]
+    violations = [
+        found for view in views for found in _check_view(view, is_controlled=is_controlled)
+    ]
     warnings = [text for view in views for text in _warn(view)]
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
@@ -40,7 +42,9 @@ def _check_view(view: PodView, *, is_controlled: bool) -> Iterator[Violation]:
         if name and not membership.is_name(name):
             yield Violation(dialect.name.path(view.prefix), ViolationKind.INVALID, name, _DETAIL)
     chosen = [
-        said for said in membership.gang_names(view) if _is_chosen(said.dialect, view, is_controlled=is_controlled)
+        said
+        for said in membership.gang_names(view)
+        if _is_chosen(said.dialect, view, is_controlled=is_controlled)
     ]
     for said in chosen[1:]:
         if said.name != chosen[0].name:

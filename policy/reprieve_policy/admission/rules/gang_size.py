@@ -39,20 +39,30 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     warnings = [text for view in views for text in _warn_unequal(view)]
     most = pod_requests.pods_of(resource)
     unreachable = [
-        number for view in views for number in membership.min_available_values(view) if most and _int(number) > most
+        number
+        for view in views
+        for number in membership.min_available_values(view)
+        if most and _int(number) > most
     ]
     if facts.settings.unreachable_min_available == REFUSE:
         detail = f"must be at most {most}: the {resource.kind} runs no more pods at once"
-        violations.extend(Violation(path, ViolationKind.INVALID, str(value), detail) for path, value in unreachable)
+        violations.extend(
+            Violation(path, ViolationKind.INVALID, str(value), detail)
+            for path, value in unreachable
+        )
     else:
         whose = f"the {resource.kind} runs at most {most} at once"
-        warnings.extend(f"min-available {value} is never reached: {whose}" for _, value in unreachable)
+        warnings.extend(
+            f"min-available {value} is never reached: {whose}" for _, value in unreachable
+        )
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
 
 def _check_view(view: PodView) -> Iterator[Violation]:
     minimums, sizes = list(membership.min_available_values(view)), list(membership.gang_sizes(view))
-    unreadable = [number.value for number in (*minimums, *sizes) if isinstance(number.value, Violation)]
+    unreadable = [
+        number.value for number in (*minimums, *sizes) if isinstance(number.value, Violation)
+    ]
     yield from unreadable or _contradictions(minimums, sizes)
     yield from _nameless(view)
     mode = view.annotations.get(keys.KOORDINATOR_MODE, _STRICT)
@@ -80,11 +90,16 @@ def _nameless(view: PodView) -> Iterator[Violation]:
         return
     for dialect in membership.dialects_in(view):
         if dialect.minimum is not None and dialect.minimum.read(view):
-            yield Violation(dialect.name.path(view.prefix), ViolationKind.REQUIRED, None, "the name of the gang")
+            yield Violation(
+                dialect.name.path(view.prefix), ViolationKind.REQUIRED, None, "the name of the gang"
+            )
 
 
 def _warn_unequal(view: PodView) -> Iterator[str]:
-    texts = (view.annotations.get(key, "") for key in (keys.KOORDINATOR_MIN_AVAILABLE, keys.KOORDINATOR_TOTAL))
+    texts = (
+        view.annotations.get(key, "")
+        for key in (keys.KOORDINATOR_MIN_AVAILABLE, keys.KOORDINATOR_TOTAL)
+    )
     minimum, total = (membership.SIZE.parse(text, "") for text in texts)
     if isinstance(minimum, int) and isinstance(total, int) and minimum < total:
         yield f"annotation {keys.KOORDINATOR_MIN_AVAILABLE}: below {total}, but the gang is preempted as a whole"

@@ -32,7 +32,12 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         if before is not None and not view.is_template and _is_raised(view, before, facts):
             path = label_path(view.prefix, PREEMPTIBLE)
             found.append(
-                Violation(path, ViolationKind.FORBIDDEN, None, "a preemptible pod stays preemptible after creation")
+                Violation(
+                    path,
+                    ViolationKind.FORBIDDEN,
+                    None,
+                    "a preemptible pod stays preemptible after creation",
+                )
             )
         warnings.extend(_warn(view, facts))
     if not found and not warnings:

@@ -19,7 +19,12 @@ from reprieve_policy.keys import OLD_TOLERATION_PREFIX, TOLERATION_PREFIX
 from reprieve_policy.kube.objects import Resource, labels_of, pod_views
 from reprieve_policy.verdict import NO_FINDINGS, Verdict
 
-_KEYS = frozenset((*toleration.annotation_keys(TOLERATION_PREFIX), *toleration.annotation_keys(OLD_TOLERATION_PREFIX)))
+_KEYS = frozenset(
+    (
+        *toleration.annotation_keys(TOLERATION_PREFIX),
+        *toleration.annotation_keys(OLD_TOLERATION_PREFIX),
+    )
+)
 _MISPLACED = "unread; set it on a PriorityClass"
 
 

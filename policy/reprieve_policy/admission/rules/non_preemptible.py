@@ -29,7 +29,16 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check that whoever claims it may."""
     if not facts.is_offline and CLAIM_NON_PREEMPTIBLE not in facts.missing_permissions:
         return NO_FINDINGS
-    paths = [label_path(view.prefix, PREEMPTIBLE) for view in permissions.non_preemptible_claims(resource, old, facts)]
+    paths = [
+        label_path(view.prefix, PREEMPTIBLE)
+        for view in permissions.non_preemptible_claims(resource, old, facts)
+    ]
     if facts.is_offline:
-        return Verdict(warnings=tuple(f"{path}: needs a quota or a right" for path in paths)) if paths else NO_FINDINGS
-    return Verdict(violations=tuple(Violation(path, ViolationKind.FORBIDDEN, None, _NEEDS) for path in paths))
+        return (
+            Verdict(warnings=tuple(f"{path}: needs a quota or a right" for path in paths))
+            if paths
+            else NO_FINDINGS
+        )
+    return Verdict(
+        violations=tuple(Violation(path, ViolationKind.FORBIDDEN, None, _NEEDS) for path in paths)
+    )

@@ -29,10 +29,16 @@ from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKi
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check the class of the pod or of the template."""
     before = next(pod_views(old), None) if old else None
-    found = [violation for view in pod_views(resource) for violation in _check_view(view, before, facts)]
+    found = [
+        violation for view in pod_views(resource) for violation in _check_view(view, before, facts)
+    ]
     if CLAIM_SENSITIVE in facts.missing_permissions:
         found += [_lacking(view) for view in permissions.sensitive_claims(resource, old, facts)]
-    warnings = tuple(_warn_offline(resource)) if facts.is_offline and not facts.namespace.is_sensitive else ()
+    warnings = (
+        tuple(_warn_offline(resource))
+        if facts.is_offline and not facts.namespace.is_sensitive
+        else ()
+    )
     return Verdict(violations=tuple(found), warnings=warnings) if found or warnings else NO_FINDINGS
 
 
@@ -44,8 +50,12 @@ def _check_view(view: PodView, before: PodView | None, facts: Facts) -> Iterator
         return
     allowed = facts.namespace.allowed_classes
     if text is not None and not allowed.may_be_claimed(value):
-        yield Violation(path, ViolationKind.UNSUPPORTED, text, f"classes allowed in this namespace: {allowed}")
-    rises = before is not None and known.effective_class(view, facts) > known.effective_class(before, facts)
+        yield Violation(
+            path, ViolationKind.UNSUPPORTED, text, f"classes allowed in this namespace: {allowed}"
+        )
+    rises = before is not None and known.effective_class(view, facts) > known.effective_class(
+        before, facts
+    )
     if rises and not view.is_template:
         yield Violation(path, ViolationKind.FORBIDDEN, None, "may only be lowered after creation")
 
@@ -53,7 +63,9 @@ def _check_view(view: PodView, before: PodView | None, facts: Facts) -> Iterator
 def _lacking(view: PodView) -> Violation:
     needs = f'"{CLAIM_SENSITIVE.verb}" on {CLAIM_SENSITIVE.resource}.reprieve.dev, cluster-wide'
     path = label_path(view.prefix, PREEMPTION_CLASS)
-    return Violation(path, ViolationKind.FORBIDDEN, None, f"class {preemption_class.HIGHEST} needs verb {needs}")
+    return Violation(
+        path, ViolationKind.FORBIDDEN, None, f"class {preemption_class.HIGHEST} needs verb {needs}"
+    )
 
 
 def _warn_offline(resource: Resource) -> Iterator[str]:

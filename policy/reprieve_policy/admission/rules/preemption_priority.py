@@ -35,7 +35,11 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         and (old is None or preemption_priority.preemption_priority_class_of(old) is None)
     ):
         return NO_FINDINGS  # Nearly every pod; its own PriorityClass the API server has checked.
-    found = [said for claim in preemption_priority.priority_claims(resource) for said in _check_claim(claim, facts)]
+    found = [
+        said
+        for claim in preemption_priority.priority_claims(resource)
+        for said in _check_claim(claim, facts)
+    ]
     if (
         old is not None
         and resource.kind in _FIXED
@@ -43,13 +47,17 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
         != preemption_priority.preemption_priority_class_of(old)
     ):
         path = annotation_path("", PREEMPTION_PRIORITY_CLASS)
-        found.insert(0, Violation(path, ViolationKind.FORBIDDEN, None, "may not be changed after creation"))
+        found.insert(
+            0, Violation(path, ViolationKind.FORBIDDEN, None, "may not be changed after creation")
+        )
     if not found:
         return NO_FINDINGS
     # The group templates of one Workload share a priority (1.37 refuses others), and so what is wrong with it.
     unique = dict.fromkeys(found)
     violations = tuple(said for said in unique if isinstance(said, Violation))
-    return Verdict(violations=violations, warnings=tuple(said for said in unique if isinstance(said, str)))
+    return Verdict(
+        violations=violations, warnings=tuple(said for said in unique if isinstance(said, str))
+    )
 
 
 _FIXED = frozenset({"Pod", "PodGroup", "Workload"})
@@ -74,7 +82,10 @@ def _check_claim(claim: PriorityClaim, facts: Facts) -> Iterator[Violation | str
 def _check_bounds(
     claim: PriorityClaim, priority: int, own_class: Resource | None, named: Resource, facts: Facts
 ) -> Iterator[Violation]:
-    worth, given = named.value or 0, max(priority, known.class_preemption_priority(priority, own_class, facts))
+    worth, given = (
+        named.value or 0,
+        max(priority, known.class_preemption_priority(priority, own_class, facts)),
+    )
     may_lift = _may_lift(own_class, facts)
     highest = given + (facts.settings.max_preemption_priority_lift if may_lift else 0)
     if worth < priority:

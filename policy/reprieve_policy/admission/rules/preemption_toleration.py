@@ -42,7 +42,9 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
 def _below(text: str | None, value: int) -> Iterator[Violation]:
     minimum = None if text is None else MINIMUM.parse(text, _PATH)
     if isinstance(minimum, int) and minimum < value:
-        detail = f"must not be below the class's own value {value}: only a higher priority preempts it"
+        detail = (
+            f"must not be below the class's own value {value}: only a higher priority preempts it"
+        )
         yield Violation(_PATH, ViolationKind.INVALID, text, detail)
 
 

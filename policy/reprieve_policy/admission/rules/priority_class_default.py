@@ -20,5 +20,9 @@ from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, annotation_
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check the annotation's range."""
     text = annotations_of(resource.metadata).get(DEFAULT_PREEMPTION_CLASS)
-    parsed = None if text is None else preemption_class.parse(text, annotation_path("", DEFAULT_PREEMPTION_CLASS))
+    parsed = (
+        None
+        if text is None
+        else preemption_class.parse(text, annotation_path("", DEFAULT_PREEMPTION_CLASS))
+    )
     return Verdict(violations=(parsed,)) if isinstance(parsed, Violation) else NO_FINDINGS

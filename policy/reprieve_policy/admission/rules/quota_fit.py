@@ -65,7 +65,9 @@ def _check(resource: Resource, view: PodView, facts: Facts) -> Iterator[_Excess]
     for name, amount in pod_requests.of_pod(view.spec).items():
         for bound, taken, limit in _bounds(quota, name, is_preemptible=is_preemptible):
             if taken + pods * amount > limit and pods * amount > 0:
-                yield _Excess(f"{view.prefix}spec", name, bound, pods * amount, taken, limit, quota.name)
+                yield _Excess(
+                    f"{view.prefix}spec", name, bound, pods * amount, taken, limit, quota.name
+                )
 
 
 def _bounds(quota: Quota, name: str, *, is_preemptible: bool) -> Iterator[tuple[str, int, int]]:

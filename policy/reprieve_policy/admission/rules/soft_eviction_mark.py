@@ -14,7 +14,14 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.keys import KOORDINATOR_SOFT_EVICTION, SOFT_EVICTION
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
 from reprieve_policy.lifecycle import mark
-from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, annotation_path, label_path
+from reprieve_policy.verdict import (
+    NO_FINDINGS,
+    Verdict,
+    Violation,
+    ViolationKind,
+    annotation_path,
+    label_path,
+)
 
 _IN_TEMPLATE = "a mark in a template would evict every pod that it makes"
 

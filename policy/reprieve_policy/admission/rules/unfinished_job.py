@@ -26,12 +26,16 @@ from reprieve_policy.verdict import NO_FINDINGS, Verdict
 _DISRUPTED = "DisruptionTarget"
 _BY_SIGTERM = 143
 """The exit code of a program that SIGTERM has ended, as shells and container runtimes count."""
-_EXITS_WITH_0 = re.compile(r"""trap\s+(["'])[^"']{0,1000}\bexit\s+0\s*;?\s*\1\s[^\n;&|]{0,100}\b(SIG)?TERM\b""")
+_EXITS_WITH_0 = re.compile(
+    r"""trap\s+(["'])[^"']{0,1000}\bexit\s+0\s*;?\s*\1\s[^\n;&|]{0,100}\b(SIG)?TERM\b"""
+)
 
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Look for what makes a preempted pod a failed or a finished one."""
-    warnings = tuple(warning for view in pod_views(resource) for warning in _check(resource, view, facts))
+    warnings = tuple(
+        warning for view in pod_views(resource) for warning in _check(resource, view, facts)
+    )
     return Verdict(warnings=warnings) if warnings else NO_FINDINGS
 
 
@@ -44,7 +48,10 @@ def _check(resource: Resource, view: PodView, facts: Facts) -> Iterator[str]:
         path = view.prefix.removesuffix("template.") + "podFailurePolicy"
         yield f"{path}: preemptions are failures: ignore DisruptionTarget; on SIGTERM exit non-zero"
     for index, container in enumerate(view.spec.containers or ()):
-        if any(_EXITS_WITH_0.search(word) for word in (*(container.command or ()), *(container.args or ()))):
+        if any(
+            _EXITS_WITH_0.search(word)
+            for word in (*(container.command or ()), *(container.args or ()))
+        ):
             yield f"{view.prefix}spec.containers[{index}]: exits with 0 on SIGTERM: to its Job it has finished"
 
 
@@ -62,5 +69,9 @@ def _ignores_disruption(job: Spec) -> bool:
 
 def _concerns_preempted(rule: PodFailurePolicyRule) -> bool:
     if rule.onExitCodes is not None:
-        return (_BY_SIGTERM in (rule.onExitCodes.values or ())) == (rule.onExitCodes.operator == "In")
-    return any(found.type == _DISRUPTED and found.status != "False" for found in rule.onPodConditions or ())
+        return (_BY_SIGTERM in (rule.onExitCodes.values or ())) == (
+            rule.onExitCodes.operator == "In"
+        )
+    return any(
+        found.type == _DISRUPTED and found.status != "False" for found in rule.onPodConditions or ()
+    )

@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_policy.kube import objects
-from reprieve_policy.kube.objects import NodeToleration, ObjectMeta, PodView, annotations_of, labels_of
+from reprieve_policy.kube.objects import (
+    NodeToleration,
+    ObjectMeta,
+    PodView,
+    annotations_of,
+    labels_of,
+)
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -142,7 +148,13 @@ class Pod:
     @property
     def view(self) -> PodView:
         """The pod as the rules see one."""
-        return PodView("", labels_of(self.metadata), annotations_of(self.metadata), self.spec, is_template=False)
+        return PodView(
+            "",
+            labels_of(self.metadata),
+            annotations_of(self.metadata),
+            self.spec,
+            is_template=False,
+        )
 
     @property
     def occupies_node(self) -> bool:
@@ -152,7 +164,11 @@ class Pod:
     @property
     def is_pending(self) -> bool:
         """True for one that waits for a node."""
-        return not self.spec.nodeName and self.status.phase not in _ENDED and self.metadata.deletionTimestamp is None
+        return (
+            not self.spec.nodeName
+            and self.status.phase not in _ENDED
+            and self.metadata.deletionTimestamp is None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,9 @@ class Eligibility:
         if tenant.gang is None:
             return own
         whole = self.evicted_gang(tenant)
-        if own is RefusalReason.NEAR_COMPLETION and (whole is not None or tenant.disruption_mode is DisruptionMode.ALL):
+        if own is RefusalReason.NEAR_COMPLETION and (
+            whole is not None or tenant.disruption_mode is DisruptionMode.ALL
+        ):
             own = self.pod_eligibility.reason_as_gang_member(tenant)
         if own is not None:
             return own
@@ -51,7 +53,9 @@ class Eligibility:
             return reason_messages.build_refusal(ground, self.preemptor, tenant, self.scene)
         member, its = protected
         reason = reason_messages.build_refusal(its, self.preemptor, member, self.scene).detail
-        return Refusal(ground, f"its gang goes as a whole, and {member.name} of it may not: {reason}")
+        return Refusal(
+            ground, f"its gang goes as a whole, and {member.name} of it may not: {reason}"
+        )
 
     def evicted_gang(self, tenant: ScheduledPod) -> GangInfo | None:
         """Return the gang that goes as a whole with the pod, `None` for one that goes alone."""
@@ -72,7 +76,9 @@ class Eligibility:
         if group is None or self.reason(tenant) is not RefusalReason.ALREADY_LEAVING:
             return ReleaseCertainty.NOT_SOON
         if group.key not in self._release_certainties:
-            going = map(self._own_release_certainty, self._leaving_members(self.affected_members(group)))
+            going = map(
+                self._own_release_certainty, self._leaving_members(self.affected_members(group))
+            )
             self._release_certainties[group.key] = max(going, default=ReleaseCertainty.NOT_SOON)
         return self._release_certainties[group.key]
 
@@ -81,7 +87,9 @@ class Eligibility:
         if key not in self._spare_members:
             group = self.scene.gangs.get(key)
             self._spare_members[key] = (
-                _NO_MINIMUM if group is None or not group.min_available else self._count_spare_members(group)
+                _NO_MINIMUM
+                if group is None or not group.min_available
+                else self._count_spare_members(group)
             )
         return self._spare_members[key]
 
@@ -92,13 +100,16 @@ class Eligibility:
         """
         if group.key not in self._members:
             # Once: a large gang is on many nodes.
-            self._members[group.key] = tuple(member for member in group.members if not self._leaves_alone(member))
+            self._members[group.key] = tuple(
+                member for member in group.members if not self._leaves_alone(member)
+            )
         return self._members[group.key]
 
     def _leaves_alone(self, member: ScheduledPod) -> bool:
         # Also one that was told first: its deletion is no more the operator's.
         is_late = (
-            member.is_being_deleted and self.pod_eligibility.release_certainty(member) is ReleaseCertainty.NOT_SOON
+            member.is_being_deleted
+            and self.pod_eligibility.release_certainty(member) is ReleaseCertainty.NOT_SOON
         )
         return member.is_only_deleted or is_late
 
@@ -118,11 +129,18 @@ class Eligibility:
         return len(members) - sum(1 for _ in self._leaving_members(members)) - group.min_available
 
     def _leaving_members(self, members: Iterable[ScheduledPod]) -> Iterator[ScheduledPod]:
-        return (member for member in members if member.is_leaving and self.pod_eligibility.is_leaving(member))
+        return (
+            member
+            for member in members
+            if member.is_leaving and self.pod_eligibility.is_leaving(member)
+        )
 
     def _own_release_certainty(self, tenant: ScheduledPod) -> ReleaseCertainty:
         # Also one that is marked, and that the operator is about to tell: for one of the gang it has been chosen already.
-        if tenant.node in self.preemptor.member_nominated_nodes and self.pod_eligibility.is_current_victim(tenant):
+        if (
+            tenant.node in self.preemptor.member_nominated_nodes
+            and self.pod_eligibility.is_current_victim(tenant)
+        ):
             return ReleaseCertainty.NOTIFIED
         return self.pod_eligibility.release_certainty(tenant)
 
@@ -132,25 +150,39 @@ class Eligibility:
             return None
         # One that goes takes all with it, also those that nobody has told yet. Without this, a second gang would go for the
         # mates of the preemptor that took the first.
-        return RefusalReason.ALREADY_LEAVING if found[1] is RefusalReason.ALREADY_LEAVING else RefusalReason.GANG
+        return (
+            RefusalReason.ALREADY_LEAVING
+            if found[1] is RefusalReason.ALREADY_LEAVING
+            else RefusalReason.GANG
+        )
 
     def protecting_member(self, group: GangInfo) -> tuple[ScheduledPod, RefusalReason] | None:
         """Return why a gang that goes as a whole may not: one of it goes already, or the first that is refused, and on what."""
         if group.key not in self._protected:
             members = self.affected_members(group)
-            going = ((member, RefusalReason.ALREADY_LEAVING) for member in self._leaving_members(members))
+            going = (
+                (member, RefusalReason.ALREADY_LEAVING) for member in self._leaving_members(members)
+            )
             self._protected[group.key] = next(going, None) or self._first_refused(members)
         return self._protected[group.key]
 
-    def _first_refused(self, members: Sequence[ScheduledPod]) -> tuple[ScheduledPod, RefusalReason] | None:
+    def _first_refused(
+        self, members: Sequence[ScheduledPod]
+    ) -> tuple[ScheduledPod, RefusalReason] | None:
         judged = [(member, self._pod_reason(member)) for member in members]
         near = [member for member, ground in judged if ground is RefusalReason.NEAR_COMPLETION]
         if near and len(near) == len(judged):
             # It is let finish until the last of it has.
             return max(near, key=self._seconds_left), RefusalReason.NEAR_COMPLETION
         if near:
-            judged = [(member, self.pod_eligibility.reason_as_gang_member(member)) for member in members]
+            judged = [
+                (member, self.pod_eligibility.reason_as_gang_member(member)) for member in members
+            ]
         return next(((member, ground) for member, ground in judged if ground is not None), None)
 
     def _seconds_left(self, tenant: ScheduledPod) -> float:
-        return 0.0 if tenant.progress.walltime is None else tenant.progress.walltime.left(self.scene.now)
+        return (
+            0.0
+            if tenant.progress.walltime is None
+            else tenant.progress.walltime.left(self.scene.now)
+        )

@@ -91,9 +91,9 @@ def decide(
     found = {node: _dry_run_node(node, survey, court, proposed or {}) for node in nodes}
     insisted = _proposed_again(found, told_of_room, court, proposed or {})
     found |= insisted
-    obstacles = {node: one for node, one in found.items() if isinstance(one, DryRunStatus)} | _nodes_being_released(
-        survey, court, found
-    )
+    obstacles = {
+        node: one for node, one in found.items() if isinstance(one, DryRunStatus)
+    } | _nodes_being_released(survey, court, found)
     # Document 001: preemption is the last resort. But where one node's room is none to the scheduler, others' may be none either.
     is_insisting = any(isinstance(one, Selection) for one in insisted.values())
     enough = WAITING_IS_ENOUGH - {DryRunStatus.HAS_ROOM} if is_insisting else WAITING_IS_ENOUGH
@@ -144,7 +144,9 @@ def _dry_run_node(
         )
     found = survey.result_for(node)
     # A scheduler that has not seen who left does not insist, and whoever insists on another node waits for this one's room.
-    is_outdated = found is DryRunStatus.HAS_ROOM and select_victims.is_proposal_outdated(room, proposed[node], court)
+    is_outdated = found is DryRunStatus.HAS_ROOM and select_victims.is_proposal_outdated(
+        room, proposed[node], court
+    )
     return DryRunStatus.PROPOSAL_OUTDATED if is_outdated else found
 
 
@@ -152,7 +154,10 @@ def _check_proposal(
     room: NodeInfo, survey: NodeDryRun, court: Eligibility, proposed: Collection[str]
 ) -> Selection | DryRunStatus:
     found = select_victims.select_proposed(room, proposed, court)
-    if found is not DryRunStatus.PROPOSAL_OUTDATED or survey.result_for(room.name) in _HAS_OR_GETS_ROOM:
+    if (
+        found is not DryRunStatus.PROPOSAL_OUTDATED
+        or survey.result_for(room.name) in _HAS_OR_GETS_ROOM
+    ):
         return found
     # Others go elsewhere. Without this, each pod that ends, of the many that a scheduler names, would end the whole decision.
     return DryRunStatus.PROPOSAL_REJECTED
@@ -174,12 +179,18 @@ def _proposed_again(
         return {}
     rooms = court.scene.nodes
     nodes = [
-        node for node, one in found.items() if one is DryRunStatus.HAS_ROOM and node in told and proposed.get(node)
+        node
+        for node, one in found.items()
+        if one is DryRunStatus.HAS_ROOM and node in told and proposed.get(node)
     ]
-    return {node: select_victims.select_proposed(rooms[node], proposed[node], court) for node in nodes}
+    return {
+        node: select_victims.select_proposed(rooms[node], proposed[node], court) for node in nodes
+    }
 
 
-def _nodes_being_released(survey: NodeDryRun, court: Eligibility, seen: Collection[str]) -> dict[str, DryRunStatus]:
+def _nodes_being_released(
+    survey: NodeDryRun, court: Eligibility, seen: Collection[str]
+) -> dict[str, DryRunStatus]:
     """Return other nodes where waiting is enough for a gang's pod: of many nodes, a scheduler names only some.
 
     Without this, a gang's second pod would take others, where it happens not to be asked about those that go for the first.
@@ -187,8 +198,16 @@ def _nodes_being_released(survey: NodeDryRun, court: Eligibility, seen: Collecti
     if court.preemptor.gang is None or court.preemptor.depends_on_other_pods:
         return {}
     rooms = court.scene.nodes.values()
-    clearing = (room.name for room in rooms if room.name not in seen and any(one.is_leaving for one in room.pods))
-    return {node: found for node in clearing if (found := survey.result_for(node)) is DryRunStatus.ROOM_BEING_RELEASED}
+    clearing = (
+        room.name
+        for room in rooms
+        if room.name not in seen and any(one.is_leaving for one in room.pods)
+    )
+    return {
+        node: found
+        for node in clearing
+        if (found := survey.result_for(node)) is DryRunStatus.ROOM_BEING_RELEASED
+    }
 
 
 def _plans(
@@ -198,7 +217,9 @@ def _plans(
     scale = ranking_for(helping.values(), court.scene.now)
     tried = _promising(helping, scale) if court.preemptor.pending_members else list(helping)
     plans: list[PreemptionPlan] = []
-    obstacles: dict[str, DryRunStatus] = dict.fromkeys(helping.keys() - set(tried), DryRunStatus.GANG_NOT_PLACED)
+    obstacles: dict[str, DryRunStatus] = dict.fromkeys(
+        helping.keys() - set(tried), DryRunStatus.GANG_NOT_PLACED
+    )
     for node in tried:
         plan = (
             planner.plan(node, helping[node])
@@ -218,9 +239,9 @@ def _plans(
 def _promising(helping: Mapping[str, Selection], scale: VictimRanking) -> list[str]:
     """Return the nodes that a gang is planned from: the best, and those where few victims free most."""
     best = sorted(helping, key=lambda node: (scale.rank_result(helping[node]), node))[:_ATTEMPTS]
-    largest = sorted(helping, key=lambda node: (_largest(helping[node]), scale.rank_result(helping[node]), node))[
-        :_ATTEMPTS
-    ]
+    largest = sorted(
+        helping, key=lambda node: (_largest(helping[node]), scale.rank_result(helping[node]), node)
+    )[:_ATTEMPTS]
     return list(dict.fromkeys([*best, *largest]))
 
 
@@ -235,7 +256,9 @@ def _limit_exceeded(plan: PreemptionPlan, court: Eligibility) -> DryRunStatus | 
     if len(plan.units) > court.scene.settings.max_victims - _count_victims_in_progress(court):
         return DryRunStatus.TOO_MANY_VICTIMS
     worth = worth_hours(court.preemptor, court.scene)
-    return None if worth is None or _hours(plan, court.scene) < worth else DryRunStatus.TOO_EXPENSIVE
+    return (
+        None if worth is None or _hours(plan, court.scene) < worth else DryRunStatus.TOO_EXPENSIVE
+    )
 
 
 def _count_victims_in_progress(court: Eligibility) -> int:
@@ -246,12 +269,20 @@ def _count_victims_in_progress(court: Eligibility) -> int:
     rooms = (court.scene.nodes.get(node) for node in court.preemptor.member_nominated_nodes)
     tenants = (tenant for room in rooms if room is not None for tenant in room.pods)
     asked_by = {*court.preemptor.nominated_member_uids, UNKNOWN_PREEMPTOR}
-    going = [one for one in tenants if one.preemptor_uid in asked_by and court.pod_eligibility.is_current_victim(one)]
-    return len({tenant.uid if court.evicted_gang(tenant) is None else tenant.gang for tenant in going})
+    going = [
+        one
+        for one in tenants
+        if one.preemptor_uid in asked_by and court.pod_eligibility.is_current_victim(one)
+    ]
+    return len(
+        {tenant.uid if court.evicted_gang(tenant) is None else tenant.gang for tenant in going}
+    )
 
 
 def _hours(plan: PreemptionPlan, scene: Snapshot) -> float:
-    return total_cost([member for unit in plan.units for member in unit.members], scene.now)[1] / 3600
+    return (
+        total_cost([member for unit in plan.units for member in unit.members], scene.now)[1] / 3600
+    )
 
 
 def _candidate(plan: PreemptionPlan, scene: Snapshot) -> PreemptionCandidate:

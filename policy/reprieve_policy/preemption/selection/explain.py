@@ -47,7 +47,9 @@ def explain_victim(tenant: ScheduledPod, scene: Snapshot) -> VictimExplanation:
         scene = replace(scene, now=until)
     return VictimExplanation(
         preemption_class=tenant.preemption_class,
-        preemptor_classes=tuple(value for value in range(LOWEST, HIGHEST + 1) if _ask(value, tenant, scene) is None),
+        preemptor_classes=tuple(
+            value for value in range(LOWEST, HIGHEST + 1) if _ask(value, tenant, scene) is None
+        ),
         preemption_priority=tenant.preemption_priority,
         protected_by=protected,
         until=until,
@@ -77,13 +79,23 @@ def _completion_of(tenant: ScheduledPod, scene: Snapshot) -> datetime | None:
     return scene.now + timedelta(seconds=tenant.progress.walltime.left(scene.now))
 
 
-def _tolerated(candidate: VictimToleration, defence: int, now: datetime) -> ToleratedPriorities | None:
+def _tolerated(
+    candidate: VictimToleration, defence: int, now: datetime
+) -> ToleratedPriorities | None:
     """Return which preemptors the tenant's PriorityClass refuses, and until when."""
     found, since = candidate.policy, candidate.scheduled_at
     # Nobody below the pod's own priority would preempt it anyway.
-    if not candidate.has_priority_class or found is None or found.minimum_preemptable_priority <= defence + 1:
+    if (
+        not candidate.has_priority_class
+        or found is None
+        or found.minimum_preemptable_priority <= defence + 1
+    ):
         return None
     if found.seconds < 0 or since is None:
         return ToleratedPriorities(minimum=found.minimum_preemptable_priority, until=None)
     until = since + timedelta(seconds=found.seconds)
-    return ToleratedPriorities(minimum=found.minimum_preemptable_priority, until=until) if now < until else None
+    return (
+        ToleratedPriorities(minimum=found.minimum_preemptable_priority, until=until)
+        if now < until
+        else None
+    )

@@ -69,7 +69,11 @@ class GangPlanner:
         draft.place(node, preemptor.demand, selection)
         most = _SLACK * self._court.scene.settings.max_victims
         for guest, index in zip(preemptor.pending_members, self._kinds, strict=True):
-            if self._is_expired() or draft.count_victims() > most or not self._place(guest, index, draft):
+            if (
+                self._is_expired()
+                or draft.count_victims() > most
+                or not self._place(guest, index, draft)
+            ):
                 return None
         draft.drop_unneeded()
         return draft.plan(node, selection.violations)
@@ -82,7 +86,11 @@ class GangPlanner:
         if best is None:
             return False
         node = best[1]
-        found = draft.dry_run(node, guest) if node in draft.changed_nodes else self._dry_runs[index].result_for(node)
+        found = (
+            draft.dry_run(node, guest)
+            if node in draft.changed_nodes
+            else self._dry_runs[index].result_for(node)
+        )
         draft.place(node, guest, found)
         return True
 
@@ -91,7 +99,10 @@ class GangPlanner:
         if index not in self._rankings:
             found = self._dry_runs[index].feasible_nodes(self._is_expired)
             scale = ranking_for(found.values(), self._court.scene.now)
-            self._rankings[index] = scale, sorted((scale.rank_result(one), node) for node, one in found.items())
+            self._rankings[index] = (
+                scale,
+                sorted((scale.rank_result(one), node) for node, one in found.items()),
+            )
         return self._rankings[index]
 
     def _dry_run_index(self, guest: PodDemand) -> int:
@@ -129,7 +140,9 @@ class _PlanDraft:
 
     def dry_run(self, node: str, guest: PodDemand) -> Selection | DryRunStatus:
         """Return whom one more pod on the node would take."""
-        return self._select(node, self._demands.get(node, CombinedDemand()).plus(guest), self._gangs)
+        return self._select(
+            node, self._demands.get(node, CombinedDemand()).plus(guest), self._gangs
+        )
 
     def rank_changed_nodes(
         self, guest: PodDemand, kind: int, survey: NodeDryRun, scale: VictimRanking
@@ -138,8 +151,14 @@ class _PlanDraft:
         # Beside the scheduler's own victims nobody is placed: what else fits there is not ours to tell.
         for node in self.changed_nodes - self._fixed_nodes:
             if (kind, node) not in self._ranks:
-                found = self.dry_run(node, guest) if survey.satisfies_constraints(node) else DryRunStatus.UNSUITABLE
-                self._ranks[kind, node] = self._rank_added(node, found, scale) if is_feasible(found) else None
+                found = (
+                    self.dry_run(node, guest)
+                    if survey.satisfies_constraints(node)
+                    else DryRunStatus.UNSUITABLE
+                )
+                self._ranks[kind, node] = (
+                    self._rank_added(node, found, scale) if is_feasible(found) else None
+                )
             rank = self._ranks[kind, node]
             if rank is not None:
                 yield rank, node
@@ -154,7 +173,9 @@ class _PlanDraft:
         for node in ours:
             self._record_victims(node, self._dry_run_placed(node, self._gangs))
         now = self._court.scene.now
-        for key, unit in sorted(self._gangs.items(), key=lambda item: victim_units.scheduler_order(item[1], now)):
+        for key, unit in sorted(
+            self._gangs.items(), key=lambda item: victim_units.scheduler_order(item[1], now)
+        ):
             without = {other: kept for other, kept in self._gangs.items() if other != key}
             is_settled = any(member.node in self._fixed_nodes for member in unit.members)
             if not is_settled and all(self._is_enough(node, without) for node in ours):
@@ -165,7 +186,9 @@ class _PlanDraft:
         far = [unit for unit in self._gangs.values() if not _is_on(unit, node)]
         now = self._court.scene.now
         here = [*self._single_pods.get(node, ()), *(_narrowed_to(node, unit) for unit in wholes)]
-        others = [unit for other, found in self._single_pods.items() if other != node for unit in found]
+        others = [
+            unit for other, found in self._single_pods.items() if other != node for unit in found
+        ]
         return PreemptionPlan(
             node,
             tuple(sorted(here, key=lambda unit: victim_units.scheduler_order(unit, now))),
@@ -185,13 +208,19 @@ class _PlanDraft:
             group = None if key is None else self._court.scene.gangs.get(key)
             yield from () if group is None else group.members
 
-    def _rank_added(self, node: str, found: Selection | DryRunStatus, scale: VictimRanking) -> SortKey:
+    def _rank_added(
+        self, node: str, found: Selection | DryRunStatus, scale: VictimRanking
+    ) -> SortKey:
         if not isinstance(found, Selection):
             return NO_VICTIMS
         before = _uids(self._single_pods.get(node, ()))
-        return scale.rank((unit for unit in found.units if unit.on_node[0].uid not in before), found.violations)
+        return scale.rank(
+            (unit for unit in found.units if unit.on_node[0].uid not in before), found.violations
+        )
 
-    def _dry_run_placed(self, node: str, wholes: Mapping[GangKey, VictimUnit]) -> Selection | DryRunStatus:
+    def _dry_run_placed(
+        self, node: str, wholes: Mapping[GangKey, VictimUnit]
+    ) -> Selection | DryRunStatus:
         return self._select(node, self._demands[node], wholes)
 
     def _is_enough(self, node: str, wholes: Mapping[GangKey, VictimUnit]) -> bool:
@@ -203,10 +232,18 @@ class _PlanDraft:
     def _select(
         self, node: str, load: CombinedDemand, wholes: Mapping[GangKey, VictimUnit]
     ) -> Selection | DryRunStatus:
-        singles = (tenant for other, found in self._single_pods.items() if other != node for tenant in _pods(found))
+        singles = (
+            tenant
+            for other, found in self._single_pods.items()
+            if other != node
+            for tenant in _pods(found)
+        )
         lost = Counter(tenant.gang for tenant in singles if tenant.gang is not None)
         return select_victims.select(
-            self._court.scene.nodes[node], load, self._court, AlreadySelected(frozenset(wholes), lost)
+            self._court.scene.nodes[node],
+            load,
+            self._court,
+            AlreadySelected(frozenset(wholes), lost),
         )
 
 

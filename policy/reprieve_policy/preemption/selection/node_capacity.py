@@ -37,7 +37,9 @@ class RemainingCapacity:
 
     def __init__(self, room: NodeInfo, load: CombinedDemand, priority: int) -> None:
         self._resources = tuple(enumerate(load.amounts))
-        self._left = [room.allocatable.get(name, 0) - amount for name, amount in load.amounts.items()]
+        self._left = [
+            room.allocatable.get(name, 0) - amount for name, amount in load.amounts.items()
+        ]
         self._pods = room.allocatable.get("pods", 0) // NANOS - len(load.uids)
         self._wanted = load.ports
         self._collisions = _collisions_within(load.ports)
@@ -84,4 +86,8 @@ class RemainingCapacity:
 
 
 def _collisions_within(ports: Sequence[frozenset[HostPortInfo]]) -> int:
-    return sum(node_fit.ports_conflict(mine, its) for index, mine in enumerate(ports) for its in ports[:index])
+    return sum(
+        node_fit.ports_conflict(mine, its)
+        for index, mine in enumerate(ports)
+        for its in ports[:index]
+    )

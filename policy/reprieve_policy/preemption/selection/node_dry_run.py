@@ -35,7 +35,11 @@ class NodeDryRun:
     def has_same_demand(self, guest: PodDemand) -> bool:
         """True for a pod that asks for the same."""
         own = self._guest
-        return (own.amounts, own.ports, own.constraints) == (guest.amounts, guest.ports, guest.constraints)
+        return (own.amounts, own.ports, own.constraints) == (
+            guest.amounts,
+            guest.ports,
+            guest.constraints,
+        )
 
     def result_for(self, node: str) -> Selection | DryRunStatus:
         """Return whom the node would take, if nobody were taken elsewhere."""
@@ -50,7 +54,10 @@ class NodeDryRun:
 
     def feasible_nodes(self, is_over: Callable[[], bool]) -> dict[str, Selection | DryRunStatus]:
         """Return all nodes of the scene on which such a pod has room, or could have; once it is over, those seen so far."""
-        found = {node: self.result_for(node) for node in takewhile(lambda _: not is_over(), self._court.scene.nodes)}
+        found = {
+            node: self.result_for(node)
+            for node in takewhile(lambda _: not is_over(), self._court.scene.nodes)
+        }
         return {node: selection for node, selection in found.items() if is_feasible(selection)}
 
     def _dry_run(self, node: str) -> Selection | DryRunStatus:
@@ -77,7 +84,9 @@ class VictimRanking:
 
     def rank_result(self, found: Selection | DryRunStatus) -> SortKey:
         """Rank what a node takes."""
-        return self.rank(found.units, found.violations) if isinstance(found, Selection) else NO_VICTIMS
+        return (
+            self.rank(found.units, found.violations) if isinstance(found, Selection) else NO_VICTIMS
+        )
 
     def rank(self, victims: Iterable[VictimUnit], violations: int) -> SortKey:
         """Rank victims, the best first."""
@@ -90,15 +99,28 @@ class VictimRanking:
         oldest = victim_units.earliest_start(
             [victim for victim in everyone if victim.preemption_priority == highest], self.now
         )
-        return violations, highest, priorities, len(everyone), *self._preference_keys(everyone), -oldest.timestamp()
+        return (
+            violations,
+            highest,
+            priorities,
+            len(everyone),
+            *self._preference_keys(everyone),
+            -oldest.timestamp(),
+        )
 
     def _preference_keys(self, everyone: Sequence[ScheduledPod]) -> tuple[float, ...]:
         if not self.states_preferences:
             return ()
-        return max([victim.preemption_class for victim in everyone]), *victim_units.total_cost(everyone, self.now)
+        return max([victim.preemption_class for victim in everyone]), *victim_units.total_cost(
+            everyone, self.now
+        )
 
 
 def ranking_for(found: Iterable[Selection | DryRunStatus], now: datetime) -> VictimRanking:
     """Return what these can be compared by."""
-    taken = (unit for selection in found if isinstance(selection, Selection) for unit in selection.units)
-    return VictimRanking(now, any(member.states_preferences for unit in taken for member in unit.members))
+    taken = (
+        unit for selection in found if isinstance(selection, Selection) for unit in selection.units
+    )
+    return VictimRanking(
+        now, any(member.states_preferences for unit in taken for member in unit.members)
+    )

@@ -31,7 +31,10 @@ def satisfies_constraints(wish: SchedulingConstraints, room: NodeInfo) -> bool:
     return (
         _tolerates_all(wish.tolerations, room)
         and all(room.labels.get(key) == value for key, value in wish.node_selector.items())
-        and (wish.node_affinity_terms is None or any(_holds(term, room) for term in wish.node_affinity_terms))
+        and (
+            wish.node_affinity_terms is None
+            or any(_holds(term, room) for term in wish.node_affinity_terms)
+        )
     )
 
 
@@ -41,7 +44,9 @@ def satisfies(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     return check is not None and check(labels.get(requirement.key), requirement.values)
 
 
-def anti_affinity_matches(repulsion: AntiAffinity, namespace: str, labels: Mapping[str, str]) -> bool:
+def anti_affinity_matches(
+    repulsion: AntiAffinity, namespace: str, labels: Mapping[str, str]
+) -> bool:
     """True where a pod of this Namespace, with these labels, may be one of those that are kept away."""
     is_of_namespace = repulsion.namespaces is None or namespace in repulsion.namespaces
     return is_of_namespace and all(satisfies(one, labels) for one in repulsion.requirements)
@@ -50,7 +55,9 @@ def anti_affinity_matches(repulsion: AntiAffinity, namespace: str, labels: Mappi
 def ports_conflict(first: frozenset[HostPortInfo], second: frozenset[HostPortInfo]) -> bool:
     """True where both want one port of the node."""
     return any(
-        mine.number == its.number and mine.protocol == its.protocol and _overlap(mine.address, its.address)
+        mine.number == its.number
+        and mine.protocol == its.protocol
+        and _overlap(mine.address, its.address)
         for mine in first
         for its in second
     )

@@ -26,7 +26,9 @@ class DryRunStatus(StrEnum):
     GANG_NOT_PLACED = "gang"
 
 
-WAITING_IS_ENOUGH = frozenset({DryRunStatus.HAS_ROOM, DryRunStatus.ROOM_BEING_RELEASED, DryRunStatus.PROPOSAL_OUTDATED})
+WAITING_IS_ENOUGH = frozenset(
+    {DryRunStatus.HAS_ROOM, DryRunStatus.ROOM_BEING_RELEASED, DryRunStatus.PROPOSAL_OUTDATED}
+)
 """On any node: nobody goes, on no node."""
 
 STATUS_MESSAGES: Mapping[DryRunStatus, str] = {

@@ -38,5 +38,7 @@ def _covers(budget: DisruptionBudget, tenant: ScheduledPod) -> bool:
         bool(tenant.labels)
         and bool(budget.requirements)
         and tenant.name not in budget.disrupted_pods
-        and all(node_fit.satisfies(requirement, tenant.labels) for requirement in budget.requirements)
+        and all(
+            node_fit.satisfies(requirement, tenant.labels) for requirement in budget.requirements
+        )
     )

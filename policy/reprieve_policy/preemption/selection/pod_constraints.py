@@ -5,7 +5,14 @@ from collections.abc import Iterator, Sequence
 from reprieve_policy.kube.objects import NodeSelectorRequirement
 
 from .api_objects import Container, LabelSelector, PodAffinity, PodAffinityTerm, PodSpec
-from .snapshot import AntiAffinity, HostPortInfo, NodeAffinityTerm, Requirement, SchedulingConstraints, TaintToleration
+from .snapshot import (
+    AntiAffinity,
+    HostPortInfo,
+    NodeAffinityTerm,
+    Requirement,
+    SchedulingConstraints,
+    TaintToleration,
+)
 
 _EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # nothing is bound: an absent `hostIP` means it
 
@@ -29,7 +36,8 @@ def scheduling_constraints_of(spec: PodSpec) -> SchedulingConstraints:
             for term in required.nodeSelectorTerms or ()
         ),
         tolerations=tuple(
-            TaintToleration(found.key, found.operator, found.value, found.effect) for found in spec.tolerations or ()
+            TaintToleration(found.key, found.operator, found.value, found.effect)
+            for found in spec.tolerations or ()
         ),
     )
 
@@ -47,8 +55,13 @@ def host_ports_of(spec: PodSpec) -> frozenset[HostPortInfo]:
 def depends_on_other_pods(spec: PodSpec) -> bool:
     """True where a pod that there is room for may still not fit: beside whom it may be is not judged here."""
     affinity = spec.affinity
-    spreads = any(found.whenUnsatisfiable != "ScheduleAnyway" for found in spec.topologySpreadConstraints or ())
-    is_near = affinity is not None and bool(_required(affinity.podAffinity) or _required(affinity.podAntiAffinity))
+    spreads = any(
+        found.whenUnsatisfiable != "ScheduleAnyway"
+        for found in spec.topologySpreadConstraints or ()
+    )
+    is_near = affinity is not None and bool(
+        _required(affinity.podAffinity) or _required(affinity.podAntiAffinity)
+    )
     return spreads or is_near or bool(spec.resourceClaims)
 
 
@@ -57,14 +70,18 @@ def anti_affinity_of(spec: PodSpec, namespace: str) -> tuple[AntiAffinity, ...]:
     terms = () if spec.affinity is None else _required(spec.affinity.podAntiAffinity)
     if len(terms) > _MOST_TERMS:
         return (_REPELS_ALL,)
-    return tuple(_anti_affinity(term, namespace) for term in terms if term.labelSelector is not None)
+    return tuple(
+        _anti_affinity(term, namespace) for term in terms if term.labelSelector is not None
+    )
 
 
 def requirements_of(selector: LabelSelector | None) -> tuple[Requirement, ...]:
     """Return a label selector's requirements; none where it selects nothing, or everything."""
     if selector is None:
         return ()
-    equal = (Requirement(key, "In", (value,)) for key, value in (selector.matchLabels or {}).items())
+    equal = (
+        Requirement(key, "In", (value,)) for key, value in (selector.matchLabels or {}).items()
+    )
     return (*equal, *_requirements(selector.matchExpressions))
 
 
@@ -83,5 +100,7 @@ def _required(affinity: PodAffinity | None) -> Sequence[PodAffinityTerm]:
 
 def _anti_affinity(term: PodAffinityTerm, namespace: str) -> AntiAffinity:
     # What Namespaces are labelled with is not known here: where that matters, any may be meant.
-    named = None if term.namespaceSelector is not None else frozenset(term.namespaces or (namespace,))
+    named = (
+        None if term.namespaceSelector is not None else frozenset(term.namespaces or (namespace,))
+    )
     return AntiAffinity(named, requirements_of(term.labelSelector))

@@ -23,11 +23,15 @@ class Refusal(NamedTuple):
     """When a toleration ends; `None` where nobody knows for how long the ground holds."""
 
 
-def build_refusal(ground: RefusalReason, preemptor: Preemptor, tenant: ScheduledPod, scene: Snapshot) -> Refusal:
+def build_refusal(
+    ground: RefusalReason, preemptor: Preemptor, tenant: ScheduledPod, scene: Snapshot
+) -> Refusal:
     """Return a ground that holds against this pod itself, in a sentence."""
     told = _DETAILED_MESSAGES.get(ground)
     until = _toleration_end(tenant) if ground is RefusalReason.TOLERATION else None
-    return Refusal(ground, REASON_MESSAGES[ground] if told is None else told(preemptor, tenant, scene), until)
+    return Refusal(
+        ground, REASON_MESSAGES[ground] if told is None else told(preemptor, tenant, scene), until
+    )
 
 
 def _describe_priority(preemptor: Preemptor, tenant: ScheduledPod, _scene: Snapshot) -> str:
@@ -49,7 +53,9 @@ def _describe_toleration(preemptor: Preemptor, tenant: ScheduledPod, _scene: Sna
     policy, until = tenant.toleration.policy, _toleration_end(tenant)
     assert policy is not None
     mine, minimum = preemptor.demand.priority, policy.minimum_preemptable_priority
-    refused = f"its PriorityClass tolerates priorities below {minimum}, and the preemptor's is {mine}"
+    refused = (
+        f"its PriorityClass tolerates priorities below {minimum}, and the preemptor's is {mine}"
+    )
     return refused if until is None else f"{refused}, until {timestamp.render(until)}"
 
 

@@ -53,10 +53,18 @@ class PodEligibility:
     def __init__(self, preemptor: Preemptor, scene: Snapshot) -> None:
         settings, own = scene.settings, preemptor.preemption_class
         self._preemptor, self._scene = preemptor, scene
-        self._priority, self._group, self._quota = preemptor.demand.priority, preemptor.gang, preemptor.quota
+        self._priority, self._group, self._quota = (
+            preemptor.demand.priority,
+            preemptor.gang,
+            preemptor.quota,
+        )
         self._operator_is_there = scene.operator_is_live
-        self._near_completion_seconds = min(settings.near_completion_seconds, settings.ceiling_seconds)
-        takes = {its for its in _CLASSES if preemption_class.may_preempt(own, its, settings.class_rule)}
+        self._near_completion_seconds = min(
+            settings.near_completion_seconds, settings.ceiling_seconds
+        )
+        takes = {
+            its for its in _CLASSES if preemption_class.may_preempt(own, its, settings.class_rule)
+        }
         # Where both are in the cluster's default class, nobody has said anything. Without this, installing Reprieve would
         # end all preemption where no classes are used.
         self._preemptible_classes = frozenset(takes | ({own} & {settings.default_class}))
@@ -86,7 +94,10 @@ class PodEligibility:
             return False
         if tenant.is_only_marked:
             return True
-        return self.release_certainty(tenant) not in (ReleaseCertainty.NOT_SOON, ReleaseCertainty.HELD_BY_BUDGET)
+        return self.release_certainty(tenant) not in (
+            ReleaseCertainty.NOT_SOON,
+            ReleaseCertainty.HELD_BY_BUDGET,
+        )
 
     def release_certainty(self, tenant: ScheduledPod) -> ReleaseCertainty:
         """Return how surely the room of this pod becomes free soon, by itself."""
@@ -111,7 +122,9 @@ class PodEligibility:
             return RefusalReason.NO_PRIORITY_CLASS
         if tenant.is_non_preemptible:
             return RefusalReason.NON_PREEMPTIBLE
-        if tenant.progress.walltime is not None and self._is_near_completion(tenant.progress.walltime):
+        if tenant.progress.walltime is not None and self._is_near_completion(
+            tenant.progress.walltime
+        ):
             return RefusalReason.NEAR_COMPLETION
         if tenant.preemption_class not in self._preemptible_classes:
             return RefusalReason.CLASS

@@ -69,7 +69,11 @@ def read(pod: Pod) -> Release | None:
     if state is not None:
         return Release(state.requested_at, is_told) if is_told else None
     # A mark that nobody can read asks for nothing.
-    return Release(None, notified=False) if isinstance(mark.read(labels, annotations), mark.Mark) else None
+    return (
+        Release(None, notified=False)
+        if isinstance(mark.read(labels, annotations), mark.Mark)
+        else None
+    )
 
 
 def preemptor_uid_of(pod: Pod) -> str:
@@ -85,11 +89,18 @@ def preemptor_uid_of(pod: Pod) -> str:
 def certainty_of(tenant: ScheduledPod, ceiling_seconds: int, now: datetime) -> ReleaseCertainty:
     """Return how surely the pod's room becomes free soon, as its own deletion or state has it."""
     # The operator lets nobody wait longer; nor is one waited for that is overdue by so much, as on a node that does not answer.
-    if tenant.release_expected_at is None or abs((now - tenant.release_expected_at).total_seconds()) > ceiling_seconds:
+    if (
+        tenant.release_expected_at is None
+        or abs((now - tenant.release_expected_at).total_seconds()) > ceiling_seconds
+    ):
         return ReleaseCertainty.NOT_SOON
     if tenant.notified:
         return ReleaseCertainty.NOTIFIED
-    return ReleaseCertainty.HELD_BY_BUDGET if tenant.is_held_by_budget else ReleaseCertainty.BEING_DELETED
+    return (
+        ReleaseCertainty.HELD_BY_BUDGET
+        if tenant.is_held_by_budget
+        else ReleaseCertainty.BEING_DELETED
+    )
 
 
 def is_leaving(tenant: ScheduledPod, ceiling_seconds: int, now: datetime) -> bool:

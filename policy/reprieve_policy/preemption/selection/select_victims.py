@@ -51,7 +51,10 @@ class Selection:
 
 
 def select(
-    room: NodeInfo, load: CombinedDemand, court: Eligibility, taken: AlreadySelected = NOTHING_SELECTED
+    room: NodeInfo,
+    load: CombinedDemand,
+    court: Eligibility,
+    taken: AlreadySelected = NOTHING_SELECTED,
 ) -> Selection | DryRunStatus:
     """Return the victims that make room for the load on the node."""
     space = RemainingCapacity(room, load, court.preemptor.demand.priority)
@@ -79,22 +82,33 @@ def select(
     return found if found.units else _status_after_releases(leaving, space)
 
 
-def select_proposed(room: NodeInfo, uids: Collection[str], court: Eligibility) -> Selection | DryRunStatus:
+def select_proposed(
+    room: NodeInfo, uids: Collection[str], court: Eligibility
+) -> Selection | DryRunStatus:
     """Return the scheduler's own victims, where it knows better than we what fits beside whom; all of them or none."""
     if is_proposal_outdated(room, uids, court):
         return DryRunStatus.PROPOSAL_OUTDATED
     everyone = [tenant for tenant in room.pods if tenant.uid in uids]
-    proposed = [tenant for tenant in everyone if court.reason(tenant) is not RefusalReason.ALREADY_LEAVING]
-    departures = [
-        court.release_certainty(tenant) for tenant in everyone if court.reason(tenant) is RefusalReason.ALREADY_LEAVING
+    proposed = [
+        tenant for tenant in everyone if court.reason(tenant) is not RefusalReason.ALREADY_LEAVING
     ]
-    is_refused = ReleaseCertainty.NOT_SOON in departures or any(court.reason(tenant) is not None for tenant in proposed)
+    departures = [
+        court.release_certainty(tenant)
+        for tenant in everyone
+        if court.reason(tenant) is RefusalReason.ALREADY_LEAVING
+    ]
+    is_refused = ReleaseCertainty.NOT_SOON in departures or any(
+        court.reason(tenant) is not None for tenant in proposed
+    )
     if is_refused or _needed_by_gangs(proposed, court, NOTHING_SELECTED):
         return DryRunStatus.PROPOSAL_REJECTED
     if not proposed:
         return _STATUS_BY_CERTAINTY[min(departures)]
     now = court.scene.now
-    found = sorted(victim_units.units_of(proposed, court), key=lambda unit: victim_units.scheduler_order(unit, now))
+    found = sorted(
+        victim_units.units_of(proposed, court),
+        key=lambda unit: victim_units.scheduler_order(unit, now),
+    )
     spending = PdbUsage(court.scene)
     return Selection(tuple(found), sum(spending.count_violations(unit.members) for unit in found))
 
@@ -105,7 +119,9 @@ def is_proposal_outdated(room: NodeInfo, uids: Collection[str], court: Eligibili
     Of a native gang that goes whole, a scheduler names the pods on other nodes, too.
     """
     missing = set(uids).difference(tenant.uid for tenant in room.pods)
-    gangs = [gang for tenant in room.pods if missing and (gang := court.evicted_gang(tenant)) is not None]
+    gangs = [
+        gang for tenant in room.pods if missing and (gang := court.evicted_gang(tenant)) is not None
+    ]
     return not missing <= {member.uid for gang in gangs for member in gang.members}
 
 
@@ -120,7 +136,10 @@ def depends_on_other_pods(room: NodeInfo, court: Eligibility) -> bool:
 
 
 def _minimize_victims(
-    possible: Sequence[ScheduledPod], load: CombinedDemand, space: RemainingCapacity, court: Eligibility
+    possible: Sequence[ScheduledPod],
+    load: CombinedDemand,
+    space: RemainingCapacity,
+    court: Eligibility,
 ) -> Selection:
     """Let back as many as possible; what is left may be nobody."""
     now, found = court.scene.now, victim_units.units_of(possible, court)
@@ -135,7 +154,9 @@ def _minimize_victims(
         if id(unit) not in gone:
             space.remove_pods(*unit.on_node)
     fewer = _reprieve_units(
-        [(victim_units.smallest_first(unit, load.amounts, now), unit) for unit in found], space, court
+        [(victim_units.smallest_first(unit, load.amounts, now), unit) for unit in found],
+        space,
+        court,
     )
     is_better = len(fewer.units) < len(first.units) and fewer.violations <= first.violations
     return fewer if is_better else first
@@ -172,7 +193,9 @@ def _pdb_violations(ranked: list[tuple[SortKey, VictimUnit]], scene: Snapshot) -
     if not scene.budgets:
         return {}
     spending = PdbUsage(scene)
-    return {id(unit): count for _, unit in ranked if (count := spending.count_violations(unit.members))}
+    return {
+        id(unit): count for _, unit in ranked if (count := spending.count_violations(unit.members))
+    }
 
 
 def _needed_by_gangs(

@@ -26,7 +26,17 @@ from reprieve_policy.preemption.cost import WorkProgress
 
 from . import pod_constraints, release
 from .api_objects import Node, Pod, PodDisruptionBudget
-from .snapshot import DisruptionBudget, GangInfo, GangKey, NodeInfo, PodDemand, Preemptor, ScheduledPod, Snapshot, Taint
+from .snapshot import (
+    DisruptionBudget,
+    GangInfo,
+    GangKey,
+    NodeInfo,
+    PodDemand,
+    Preemptor,
+    ScheduledPod,
+    Snapshot,
+    Taint,
+)
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 """Above are Kubernetes' own (`scheduling.HighestUserDefinablePriority`)."""
@@ -38,7 +48,12 @@ _GUARDED_ANNOTATIONS = frozenset({keys.CHECKPOINT, keys.CHECKPOINT_HINT})
 
 
 def scheduled_pod_of(
-    pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None, job: Walltime | None = None, now: datetime
+    pod: Pod,
+    facts: Facts,
+    *,
+    native: PodGroupInfo | None = None,
+    job: Walltime | None = None,
+    now: datetime,
 ) -> ScheduledPod:
     """Return a pod that has room; `native` is the PodGroup that it names, `job` its Job's walltime, as far as known."""
     view, metadata = pod.view, pod.metadata
@@ -59,7 +74,8 @@ def scheduled_pod_of(
         is_held_by_budget=going is not None and going.is_held_by_budget,
         is_being_deleted=going is not None and going.is_being_deleted,
         preemptor_uid="" if going is None else release.preemptor_uid_of(pod),
-        lacks_priority_class=bool(pod.spec.priorityClassName) and known.priority_class_of(view, facts) is None,
+        lacks_priority_class=bool(pod.spec.priorityClassName)
+        and known.priority_class_of(view, facts) is None,
         toleration=_victim_toleration(pod, facts),
         progress=WorkProgress(started_at=timestamp.parse(pod.status.startTime)),
         amounts=pod_requests.of_pod(pod.spec),
@@ -72,7 +88,9 @@ def scheduled_pod_of(
         is_guarded=_is_guarded(pod, facts),
         anti_affinity=pod_constraints.anti_affinity_of(pod.spec, metadata.namespace or ""),
     )
-    return tenant if facts.namespace.enforcement == OFF else _with_policy(tenant, pod, facts, job, now)
+    return (
+        tenant if facts.namespace.enforcement == OFF else _with_policy(tenant, pod, facts, job, now)
+    )
 
 
 def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) -> Preemptor:
@@ -89,7 +107,9 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
         preemption_class=known.effective_class(view, facts),
         is_exempt=is_exempt(pod, _priority(pod, facts)),
         never_preempts=policy == "Never",
-        can_preempt=koordinator.can_preempt(view.labels, policy, disable_default_trigger_preemption=no_default),
+        can_preempt=koordinator.can_preempt(
+            view.labels, policy, disable_default_trigger_preemption=no_default
+        ),
         quota=_quota(pod, facts),
         gang=_gang_key(pod, found),
         gang_minimum=_minimum(found, native),
@@ -108,13 +128,21 @@ def is_exempt(pod: Pod, priority: int) -> bool:
     return priority > HIGHEST_USER_PRIORITY or pod.metadata.namespace in EXEMPT
 
 
-def with_gang(preemptor: Preemptor, waiting: Iterable[Preemptor], placed: Iterable[ScheduledPod]) -> Preemptor:
+def with_gang(
+    preemptor: Preemptor, waiting: Iterable[Preemptor], placed: Iterable[ScheduledPod]
+) -> Preemptor:
     """Return the preemptor with the rest of its gang: of those that wait, as many as it needs beside those that stay."""
     if preemptor.gang is None:
         return preemptor
-    mates = [other for other in waiting if other.gang == preemptor.gang and other.demand.uid != preemptor.demand.uid]
+    mates = [
+        other
+        for other in waiting
+        if other.gang == preemptor.gang and other.demand.uid != preemptor.demand.uid
+    ]
     coming = [other for other in mates if other.nominated_node is not None]
-    rest = sorted((other for other in mates if other.nominated_node is None), key=lambda other: other.name)
+    rest = sorted(
+        (other for other in mates if other.nominated_node is None), key=lambda other: other.name
+    )
     if preemptor.gang_minimum:
         # Without this, those of it that go, to be replaced by the ones that wait, would count beside them.
         staying = sum(not tenant.is_leaving for tenant in placed)
@@ -123,7 +151,9 @@ def with_gang(preemptor: Preemptor, waiting: Iterable[Preemptor], placed: Iterab
         preemptor,
         pending_members=tuple(other.demand for other in rest),
         nominated_member_uids=frozenset(other.demand.uid for other in coming),
-        member_nominated_nodes=tuple(sorted({other.nominated_node for other in coming if other.nominated_node})),
+        member_nominated_nodes=tuple(
+            sorted({other.nominated_node for other in coming if other.nominated_node})
+        ),
         devices=preemptor.devices + sum(other.devices for other in rest),
     )
 
@@ -139,13 +169,17 @@ def pod_demand_of(pod: Pod, facts: Facts) -> PodDemand:
     )
 
 
-def node_info_of(node: Node, tenants: Collection[ScheduledPod] = (), nominees: Iterable[PodDemand] = ()) -> NodeInfo:
+def node_info_of(
+    node: Node, tenants: Collection[ScheduledPod] = (), nominees: Iterable[PodDemand] = ()
+) -> NodeInfo:
     """Return a node with those on it, and those who are to be."""
     return NodeInfo(
         name=node.metadata.name or "",
         allocatable=quota.read_amounts(node.status.allocatable or {}),
         labels=labels_of(node.metadata),
-        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints or ()),
+        taints=tuple(
+            Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints or ()
+        ),
         is_unschedulable=bool(node.spec.unschedulable),
         pods=tuple(tenants),
         nominated_pods=tuple(nominees),
@@ -203,7 +237,9 @@ def snapshot_of(
     for budget in budgets:
         allowed.setdefault(budget.namespace, []).append(budget)
     rooms = (
-        node_info_of(node, here.get(name, ()), coming.get(name, ())) for node in nodes if (name := node.metadata.name)
+        node_info_of(node, here.get(name, ()), coming.get(name, ()))
+        for node in nodes
+        if (name := node.metadata.name)
     )
     return Snapshot(
         now=now,
@@ -214,7 +250,9 @@ def snapshot_of(
     )
 
 
-def _with_policy(tenant: ScheduledPod, pod: Pod, facts: Facts, job: Walltime | None, now: datetime) -> ScheduledPod:
+def _with_policy(
+    tenant: ScheduledPod, pod: Pod, facts: Facts, job: Walltime | None, now: datetime
+) -> ScheduledPod:
     """Return the tenant with what Reprieve's own policy says; without it, it is a pod as upstream knows them."""
     view, settings = pod.view, facts.settings
     plan = checkpoint_plan.read_leniently(view.annotations, settings)
@@ -250,9 +288,15 @@ def _priority(pod: Pod, facts: Facts) -> int:
 
 def _victim_toleration(pod: Pod, facts: Facts) -> VictimToleration:
     named = facts.priority_classes.get(pod.spec.priorityClassName or "")
-    policy = None if named is None else toleration.parse(annotations_of(named.metadata), named.value or 0)
+    policy = (
+        None
+        if named is None
+        else toleration.parse(annotations_of(named.metadata), named.value or 0)
+    )
     conditions = pod.status.conditions or ()
-    scheduled = (found for found in conditions if (found.type, found.status) == ("PodScheduled", "True"))
+    scheduled = (
+        found for found in conditions if (found.type, found.status) == ("PodScheduled", "True")
+    )
     since = next((found.lastTransitionTime for found in scheduled), None)
     return VictimToleration(
         has_priority_class=bool(pod.spec.priorityClassName),
@@ -267,7 +311,11 @@ def _quota(pod: Pod, facts: Facts) -> quota.QuotaKey | None:
 
 
 def _gang_key(pod: Pod, found: membership.Gang | None) -> GangKey | None:
-    return None if found is None else GangKey(pod.metadata.namespace or "", disruption.identity_of(found))
+    return (
+        None
+        if found is None
+        else GangKey(pod.metadata.namespace or "", disruption.identity_of(found))
+    )
 
 
 def evicted_as_a_unit(pod: Pod, native: PodGroupInfo | None) -> bool:

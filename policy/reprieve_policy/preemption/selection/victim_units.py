@@ -71,8 +71,21 @@ def costliest_first(unit: VictimUnit, now: datetime) -> SortKey:
 
 def smallest_first(unit: VictimUnit, wanted: Mapping[str, int], now: datetime) -> SortKey:
     """Rank the smallest of a class first, so that few large ones go rather than many small ones."""
-    share = sum([tenant.amounts.get(name, 0) / amount for tenant in unit.on_node for name, amount in wanted.items()])
-    return -unit.priority, -bool(unit.gang), -_class(unit), share, earliest_start(unit.members, now), _uid(unit)
+    share = sum(
+        [
+            tenant.amounts.get(name, 0) / amount
+            for tenant in unit.on_node
+            for name, amount in wanted.items()
+        ]
+    )
+    return (
+        -unit.priority,
+        -bool(unit.gang),
+        -_class(unit),
+        share,
+        earliest_start(unit.members, now),
+        _uid(unit),
+    )
 
 
 def earliest_start(pods: Sequence[ScheduledPod], now: datetime) -> datetime:
@@ -86,7 +99,9 @@ def total_cost(pods: Sequence[ScheduledPod], now: datetime) -> tuple[int, float]
     """Return what the pods cost together; see `cost.order_of`."""
     if len(pods) == 1:
         return cost.sort_key_of(pods[0].cost_inputs, pods[0].progress, now)
-    stated, estimated = zip(*(cost.sort_key_of(pod.cost_inputs, pod.progress, now) for pod in pods), strict=True)
+    stated, estimated = zip(
+        *(cost.sort_key_of(pod.cost_inputs, pod.progress, now) for pod in pods), strict=True
+    )
     return sum(stated), sum(estimated)
 
 

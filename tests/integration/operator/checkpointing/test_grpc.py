@@ -74,7 +74,9 @@ async def listen() -> AsyncIterator[Listen]:
     servers: list[asyncio.Server] = []
     talks: list[asyncio.Task[None]] = []
 
-    async def talk(speak: Speak, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def talk(
+        speak: Speak, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             await speak(reader, writer)
         except (ConnectionError, asyncio.CancelledError):
@@ -132,7 +134,11 @@ ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
     ),
     "an empty answer has heard": (saying(b""), ReplyKind.ANSWER, AnswerState.ACCEPTED),
     "what is no answer has heard": (saying(UNREADABLE), ReplyKind.ANSWER, AnswerState.ACCEPTED),
-    "a state of a later version has heard": (saying(an_answer(state=99)), ReplyKind.ANSWER, AnswerState.ACCEPTED),
+    "a state of a later version has heard": (
+        saying(an_answer(state=99)),
+        ReplyKind.ANSWER,
+        AnswerState.ACCEPTED,
+    ),
     "progress beyond the end has heard, no more": (
         saying(an_answer(state="STATE_SAVED", progress=2.0)),
         ReplyKind.ANSWER,
@@ -148,7 +154,11 @@ ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
         ReplyKind.OUTCOME_UNKNOWN,
         None,
     ),
-    "idle is no acceptance": (saying(an_answer(state="STATE_IDLE")), ReplyKind.OUTCOME_UNKNOWN, None),
+    "idle is no acceptance": (
+        saying(an_answer(state="STATE_IDLE")),
+        ReplyKind.OUTCOME_UNKNOWN,
+        None,
+    ),
     "a method that is not there has accepted nothing": (
         refusing(grpc.StatusCode.UNIMPLEMENTED),
         ReplyKind.NOT_RECEIVED,
@@ -159,7 +169,11 @@ ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
         ReplyKind.NOT_RECEIVED,
         None,
     ),
-    "a server that fails may have begun to save": (refusing(grpc.StatusCode.INTERNAL), ReplyKind.OUTCOME_UNKNOWN, None),
+    "a server that fails may have begun to save": (
+        refusing(grpc.StatusCode.INTERNAL),
+        ReplyKind.OUTCOME_UNKNOWN,
+        None,
+    ),
     "one that says it is unavailable may have begun": (
         refusing(grpc.StatusCode.UNAVAILABLE),
         ReplyKind.OUTCOME_UNKNOWN,
@@ -175,7 +189,11 @@ ASKS: dict[str, tuple[Handler, ReplyKind, AnswerState | None]] = {
         ReplyKind.ANSWER,
         AnswerState.ACCEPTED,
     ),
-    "an answer that is far too long is none": (saying(bytes(1_000_000)), ReplyKind.OUTCOME_UNKNOWN, None),
+    "an answer that is far too long is none": (
+        saying(bytes(1_000_000)),
+        ReplyKind.OUTCOME_UNKNOWN,
+        None,
+    ),
 }
 
 
@@ -188,10 +206,19 @@ async def test_what_a_reply_to_a_hint_means(
 
 
 LOOKS = {
-    "its progress": (saying(an_answer(state="STATE_SAVING", id="u-1", progress=0.5)), ReplyKind.ANSWER),
-    "its progress, with whatever it was asked last": (saying(an_answer(state="STATE_SAVING")), ReplyKind.UNATTRIBUTED),
+    "its progress": (
+        saying(an_answer(state="STATE_SAVING", id="u-1", progress=0.5)),
+        ReplyKind.ANSWER,
+    ),
+    "its progress, with whatever it was asked last": (
+        saying(an_answer(state="STATE_SAVING")),
+        ReplyKind.UNATTRIBUTED,
+    ),
     "it knows of no request": (saying(an_answer(state="STATE_IDLE")), ReplyKind.UNKNOWN_REQUEST),
-    "it knows of another request only": (saying(an_answer(state="STATE_SAVED", id="u-0")), ReplyKind.UNKNOWN_REQUEST),
+    "it knows of another request only": (
+        saying(an_answer(state="STATE_SAVED", id="u-0")),
+        ReplyKind.UNKNOWN_REQUEST,
+    ),
     "it finds none": (refusing(grpc.StatusCode.NOT_FOUND), ReplyKind.UNKNOWN_REQUEST),
     "it says the same empty word to everything": (saying(b""), ReplyKind.UNSUPPORTED),
     "it says what is no answer": (saying(UNREADABLE), ReplyKind.UNSUPPORTED),
@@ -207,7 +234,9 @@ async def test_what_a_reply_to_a_question_means(
     assert (await line.poll(await serve(handler), "u-1", 5)).kind is want
 
 
-async def test_the_request_is_the_contracts_without_credentials(line: GrpcTransport, serve: Serve) -> None:
+async def test_the_request_is_the_contracts_without_credentials(
+    line: GrpcTransport, serve: Serve
+) -> None:
     seen: list[tuple[Any, dict[str, Any]]] = []
 
     async def answer(message: bytes, context: Context) -> bytes:
@@ -216,10 +245,18 @@ async def test_the_request_is_the_contracts_without_credentials(line: GrpcTransp
 
     reply = await line.request_checkpoint(await serve(answer), REQUEST, 5)
     assert reply.answer is not None
-    assert (reply.answer.state, reply.answer.step, reply.answer.path) == (AnswerState.SAVED, 7, "/data/7")
+    assert (reply.answer.state, reply.answer.step, reply.answer.path) == (
+        AnswerState.SAVED,
+        7,
+        "/data/7",
+    )
     said, metadata = seen[0]
     assert (said.version, said.id, said.attempt, said.reason) == (1, "u-1", 1, "r")
-    assert (said.deadline.ToDatetime(UTC), said.preemption_class, said.may_extend) == (DEADLINE, 4, True)
+    assert (said.deadline.ToDatetime(UTC), said.preemption_class, said.may_extend) == (
+        DEADLINE,
+        4,
+        True,
+    )
     assert set(metadata) == {"user-agent"}
 
 
@@ -230,18 +267,30 @@ async def test_a_question_names_the_request(line: GrpcTransport, serve: Serve) -
 
     reply = await line.poll(await serve(answer), "u-1", 5)
     assert reply.answer is not None
-    assert (reply.answer.state, reply.answer.eviction_id, reply.answer.defer_seconds) == (AnswerState.DEFER, "u-1", 60)
+    assert (reply.answer.state, reply.answer.eviction_id, reply.answer.defer_seconds) == (
+        AnswerState.DEFER,
+        "u-1",
+        60,
+    )
 
 
-async def test_a_mistake_in_an_answer_is_said_to_its_author(line: GrpcTransport, serve: Serve) -> None:
-    reply = await line.request_checkpoint(await serve(saying(an_answer(state="STATE_SAVED", step=-1))), REQUEST, 5)
+async def test_a_mistake_in_an_answer_is_said_to_its_author(
+    line: GrpcTransport, serve: Serve
+) -> None:
+    reply = await line.request_checkpoint(
+        await serve(saying(an_answer(state="STATE_SAVED", step=-1))), REQUEST, 5
+    )
     assert reply.answer_error == "answer.step: must be a whole number, 0 or more"
 
 
-async def test_nobody_listening_has_certainly_not_received_and_costs_no_time(line: GrpcTransport) -> None:
+async def test_nobody_listening_has_certainly_not_received_and_costs_no_time(
+    line: GrpcTransport,
+) -> None:
     async with asyncio.timeout(1.5):
         for _ in range(3):
-            assert (await line.request_checkpoint(NOBODY, REQUEST, 5)).kind is ReplyKind.NOT_RECEIVED
+            assert (
+                await line.request_checkpoint(NOBODY, REQUEST, 5)
+            ).kind is ReplyKind.NOT_RECEIVED
 
 
 async def silence(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
@@ -254,7 +303,9 @@ async def hanging_up(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
 
 async def http_1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(24)
-    writer.write(b"HTTP/1.1 301 Moved\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
+    writer.write(
+        b"HTTP/1.1 301 Moved\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"
+    )
     await writer.drain()
 
 
@@ -262,7 +313,12 @@ async def garbage_for_ever(_: asyncio.StreamReader, writer: asyncio.StreamWriter
     await _pour(writer, b"\xde\xad\xbe\xef" * 4096)
 
 
-NO_GRPC = {"silence": silence, "hanging up": hanging_up, "HTTP/1.1": http_1, "garbage for ever": garbage_for_ever}
+NO_GRPC = {
+    "silence": silence,
+    "hanging up": hanging_up,
+    "HTTP/1.1": http_1,
+    "garbage for ever": garbage_for_ever,
+}
 
 
 @pytest.mark.parametrize("speak", NO_GRPC.values(), ids=NO_GRPC)
@@ -285,7 +341,9 @@ async def settings_then_garbage(reader: asyncio.StreamReader, writer: asyncio.St
     await garbage_for_ever(reader, writer)
 
 
-async def settings_then_headers_for_ever(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def settings_then_headers_for_ever(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """Headers that never end: a CONTINUATION after another, each legal."""
     await _request(reader, writer)
     writer.write(_frame(1, 0, b"\x88"))
@@ -295,7 +353,9 @@ async def settings_then_headers_for_ever(reader: asyncio.StreamReader, writer: a
 async def an_answer_without_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One message that says it has 4 GiB."""
     await _request(reader, writer)
-    writer.write(_frame(1, 4, b"\x88\x0f\x10\x10application/grpc") + _frame(0, 0, b"\x00\xff\xff\xff\xff"))
+    writer.write(
+        _frame(1, 4, b"\x88\x0f\x10\x10application/grpc") + _frame(0, 0, b"\x00\xff\xff\xff\xff")
+    )
     await _pour(writer, _frame(0, 0, bytes(4096)))
 
 
@@ -303,11 +363,18 @@ async def _pour(writer: asyncio.StreamWriter, data: bytes) -> NoReturn:
     while True:
         writer.write(data)
         await writer.drain()
-        await asyncio.sleep(0)  # without this, a reader that is quick enough leaves no turn to the test
+        await asyncio.sleep(
+            0
+        )  # without this, a reader that is quick enough leaves no turn to the test
 
 
 def _frame(kind: int, flags: int, payload: bytes, stream: int = 1) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes([kind, flags])
+        + struct.pack(">I", stream)
+        + payload
+    )
 
 
 async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -327,7 +394,9 @@ async def greetings_for_ever(_: asyncio.StreamReader, writer: asyncio.StreamWrit
     await _pour(writer, SETTINGS * 100)
 
 
-async def one_header_named_a_thousand_times(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def one_header_named_a_thousand_times(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """A header of 3 KB that HPACK keeps, and then a byte for each of its repetitions."""
     await _request(reader, writer)
     kept = b"\x40\x01x" + b"\x7f\x81\x17" + b"y" * 3072
@@ -371,21 +440,31 @@ async def test_what_http_2_says_was_not_read_may_be_sent_again(
         writer.write(frame)
         await reader.read()
 
-    assert (await line.request_checkpoint(await listen(say), REQUEST, 5)).kind is ReplyKind.NOT_RECEIVED
+    assert (
+        await line.request_checkpoint(await listen(say), REQUEST, 5)
+    ).kind is ReplyKind.NOT_RECEIVED
 
 
 async def test_one_that_hangs_may_have_received(line: GrpcTransport, serve: Serve) -> None:
-    assert (await line.request_checkpoint(await serve(never_answering), REQUEST, 0.5)).kind is ReplyKind.OUTCOME_UNKNOWN
+    assert (
+        await line.request_checkpoint(await serve(never_answering), REQUEST, 0.5)
+    ).kind is ReplyKind.OUTCOME_UNKNOWN
 
 
-async def test_a_small_answer_never_unfolds_to_a_large_one(line: GrpcTransport, listen: Listen) -> None:
-    bomb = gzip.compress(wire.Answer(state="STATE_SAVED", message="x" * 8_000_000).SerializeToString())
+async def test_a_small_answer_never_unfolds_to_a_large_one(
+    line: GrpcTransport, listen: Listen
+) -> None:
+    bomb = gzip.compress(
+        wire.Answer(state="STATE_SAVED", message="x" * 8_000_000).SerializeToString()
+    )
     assert len(bomb) < contract.MAX_ANSWER
 
     async def explode(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _request(reader, writer)
         headers = b"\x88\x0f\x10\x10application/grpc\x00\x0dgrpc-encoding\x04gzip"
-        writer.write(_frame(1, 4, headers) + _frame(0, 0, b"\x01" + struct.pack(">I", len(bomb)) + bomb))
+        writer.write(
+            _frame(1, 4, headers) + _frame(0, 0, b"\x01" + struct.pack(">I", len(bomb)) + bomb)
+        )
         writer.write(_frame(1, 5, b"\x00\x0bgrpc-status\x010"))
         await reader.read()
 
@@ -400,7 +479,9 @@ async def test_a_pod_of_ipv6_is_called(line: GrpcTransport) -> None:
     except RuntimeError:
         pytest.skip("this machine has no IPv6")
     await server.start()
-    reply = await line.request_checkpoint(GrpcEndpoint(ipaddress.ip_address("::1"), port), REQUEST, 5)
+    reply = await line.request_checkpoint(
+        GrpcEndpoint(ipaddress.ip_address("::1"), port), REQUEST, 5
+    )
     await server.stop(None)
     assert (reply.kind, reply.detail) == (ReplyKind.NOT_RECEIVED, "answered UNIMPLEMENTED")
 
@@ -412,7 +493,9 @@ async def test_a_request_that_is_taken_back_is_named_to_the_workload_once(serve:
         heard.append(wire.CancelRequest.FromString(message).id)
         return b""
 
-    await CheckpointClient({GrpcEndpoint: GrpcTransport}).cancel(await serve(answer, "Cancel"), "u-1", 5)
+    await CheckpointClient({GrpcEndpoint: GrpcTransport}).cancel(
+        await serve(answer, "Cancel"), "u-1", 5
+    )
     assert heard == ["u-1"]
 
 
@@ -425,17 +508,23 @@ DEAF = {
 
 
 @pytest.mark.parametrize("service", DEAF.values(), ids=DEAF)
-async def test_one_that_cannot_hear_that_it_stays_is_no_trouble(serve: Serve, service: tuple[Any, ...]) -> None:
+async def test_one_that_cannot_hear_that_it_stays_is_no_trouble(
+    serve: Serve, service: tuple[Any, ...]
+) -> None:
     target = await serve(*service)
     async with asyncio.timeout(5):
         await CheckpointClient({GrpcEndpoint: GrpcTransport}).cancel(target, "u-1", 0.5)
         await GrpcTransport().cancel(NOBODY, "u-1", 0.5)
 
 
-async def test_the_switchboard_speaks_grpc_to_whoever_wants_it(serve: Serve, tmp_path: Path) -> None:
+async def test_the_switchboard_speaks_grpc_to_whoever_wants_it(
+    serve: Serve, tmp_path: Path
+) -> None:
     async with stub_api(tmp_path) as (_, api):
         lines = CheckpointClient(transport_factories(api))
-        assert (await lines.request_checkpoint(await serve(saying(b"")), REQUEST, 5)).kind is ReplyKind.ANSWER
+        assert (
+            await lines.request_checkpoint(await serve(saying(b"")), REQUEST, 5)
+        ).kind is ReplyKind.ANSWER
         await lines.close()
 
 

@@ -67,7 +67,11 @@ POSTS = {
     "an answer is heard": ('{"state":"accepted","id":"u-1"}', 200, ReplyKind.ANSWER),
     "a plain handler that says ok has heard": ("ok", 200, ReplyKind.ANSWER),
     "a handler that says nothing has heard": ("", 204, ReplyKind.ANSWER),
-    "an answer about another request is none to this": ('{"state":"saved","id":"u-0"}', 200, ReplyKind.OUTCOME_UNKNOWN),
+    "an answer about another request is none to this": (
+        '{"state":"saved","id":"u-0"}',
+        200,
+        ReplyKind.OUTCOME_UNKNOWN,
+    ),
     "idle is no acceptance": ('{"state":"idle"}', 200, ReplyKind.OUTCOME_UNKNOWN),
     "a redirect is not followed and nothing was accepted": ("", 307, ReplyKind.NOT_RECEIVED),
     "a path that is not there has accepted nothing": ("", 404, ReplyKind.NOT_RECEIVED),
@@ -85,9 +89,17 @@ async def test_what_a_reply_to_a_hint_means(
 
 GETS = {
     "its progress": ('{"state":"saving","id":"u-1","progress":0.5}', 200, ReplyKind.ANSWER),
-    "its progress, with whatever it was asked last": ('{"state":"saving"}', 200, ReplyKind.UNATTRIBUTED),
+    "its progress, with whatever it was asked last": (
+        '{"state":"saving"}',
+        200,
+        ReplyKind.UNATTRIBUTED,
+    ),
     "it knows of no request": ('{"state":"idle"}', 200, ReplyKind.UNKNOWN_REQUEST),
-    "it knows of another request only": ('{"state":"saved","id":"u-0"}', 200, ReplyKind.UNKNOWN_REQUEST),
+    "it knows of another request only": (
+        '{"state":"saved","id":"u-0"}',
+        200,
+        ReplyKind.UNKNOWN_REQUEST,
+    ),
     "it says ok to everything, so it cannot be asked": ("ok", 200, ReplyKind.UNSUPPORTED),
     "it has no GET": ("", 405, ReplyKind.UNSUPPORTED),
     "http.server's word for having no GET": ("", 501, ReplyKind.UNSUPPORTED),
@@ -104,7 +116,9 @@ async def test_what_a_reply_to_a_question_means(
 
 
 async def test_nobody_listening_has_certainly_not_received(line: HttpTransport) -> None:
-    reply = await line.request_checkpoint(HttpEndpoint(URL("http://127.0.0.1:1/checkpoint")), REQUEST, 5)
+    reply = await line.request_checkpoint(
+        HttpEndpoint(URL("http://127.0.0.1:1/checkpoint")), REQUEST, 5
+    )
     assert reply.kind is ReplyKind.NOT_RECEIVED
 
 
@@ -130,15 +144,22 @@ async def test_workloads_that_hang_keep_nobody_else_waiting_for_ever(serve: Serv
     try:
         async with asyncio.timeout(5):
             await is_hanging.wait()
-            asked, looked = await lines.request_checkpoint(target, REQUEST, 0.2), await lines.poll(target, "u-1", 0.2)
+            asked, looked = (
+                await lines.request_checkpoint(target, REQUEST, 0.2),
+                await lines.poll(target, "u-1", 0.2),
+            )
         assert asked == WorkloadReply(ReplyKind.NOT_RECEIVED, detail="too many calls are under way")
-        assert looked == WorkloadReply(ReplyKind.OUTCOME_UNKNOWN, detail="too many calls are under way")
+        assert looked == WorkloadReply(
+            ReplyKind.OUTCOME_UNKNOWN, detail="too many calls are under way"
+        )
     finally:
         hanging.cancel()
         await lines.close()
 
 
-async def test_the_request_is_the_contracts_document_without_credentials(line: HttpTransport, serve: Serve) -> None:
+async def test_the_request_is_the_contracts_document_without_credentials(
+    line: HttpTransport, serve: Serve
+) -> None:
     seen: list[tuple[str, dict[str, str]]] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -147,7 +168,11 @@ async def test_the_request_is_the_contracts_document_without_credentials(line: H
 
     reply = await line.request_checkpoint(await serve(answer), REQUEST, 5)
     assert reply.answer is not None
-    assert (reply.answer.state, reply.answer.step, reply.answer.path) == (AnswerState.SAVED, 7, "/data/7")
+    assert (reply.answer.state, reply.answer.step, reply.answer.path) == (
+        AnswerState.SAVED,
+        7,
+        "/data/7",
+    )
     assert seen[0][0] == contract.render_request(REQUEST)
     assert not {"Authorization", "Cookie", "Proxy-Authorization"} & set(seen[0][1])
 
@@ -169,7 +194,9 @@ async def test_a_redirect_elsewhere_is_never_called(line: HttpTransport, serve: 
     assert called == []
 
 
-async def test_an_answer_without_end_is_cut_and_is_no_answer(line: HttpTransport, serve: Serve) -> None:
+async def test_an_answer_without_end_is_cut_and_is_no_answer(
+    line: HttpTransport, serve: Serve
+) -> None:
     sent = 0
 
     async def pour(request: web.Request) -> web.StreamResponse:
@@ -185,16 +212,24 @@ async def test_an_answer_without_end_is_cut_and_is_no_answer(line: HttpTransport
     assert sent < 16 * 1024 * 1024, "the rest is not read"
 
 
-async def test_peers_that_announce_a_response_for_ever_keep_nobody_else_waiting(line: HttpTransport) -> None:
+async def test_peers_that_announce_a_response_for_ever_keep_nobody_else_waiting(
+    line: HttpTransport,
+) -> None:
     async with HostileWorkloads() as villains:
-        target = HttpEndpoint(URL(villains.hint("announces-for-ever").replace("http://:", "http://127.0.0.1:")))
+        target = HttpEndpoint(
+            URL(villains.hint("announces-for-ever").replace("http://:", "http://127.0.0.1:"))
+        )
         begun = time.process_time()
         replies = await asyncio.gather(*(line.poll(target, "u-1", 1) for _ in range(20)))
         spent = time.process_time() - begun
     assert {reply.kind for reply in replies} == {ReplyKind.OUTCOME_UNKNOWN}
-    assert spent < 1.0, "twenty pieces of what they send, parsed whole, take several seconds of the event loop"
+    assert spent < 1.0, (
+        "twenty pieces of what they send, parsed whole, take several seconds of the event loop"
+    )
 
 
-async def test_a_mistake_in_an_answer_is_said_to_its_author(line: HttpTransport, serve: Serve) -> None:
+async def test_a_mistake_in_an_answer_is_said_to_its_author(
+    line: HttpTransport, serve: Serve
+) -> None:
     reply = await line.request_checkpoint(await serve(saying('{"state":"done"}')), REQUEST, 5)
     assert reply.answer_error.startswith("answer.state: supported values")

@@ -17,8 +17,12 @@ from reprieve_policy.lifecycle.eviction import Eviction, Phase
 
 TARGET = HttpEndpoint(URL("http://10.0.0.1:8080/"))
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-STATE = Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5))
-REQUEST = CheckpointRequest(eviction_id="e", attempt=1, deadline=NOW, reason="", preemption_class=4, may_extend=False)
+STATE = Eviction(
+    eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5)
+)
+REQUEST = CheckpointRequest(
+    eviction_id="e", attempt=1, deadline=NOW, reason="", preemption_class=4, may_extend=False
+)
 
 
 class BadLine:
@@ -30,13 +34,19 @@ class BadLine:
         self.was_cancelled = False
         self._hangs = hangs
 
-    async def ask(self, target: HttpEndpoint, request: CheckpointRequest, timeout_seconds: float) -> WorkloadReply:  # noqa: ARG002
+    async def ask(
+        self, target: HttpEndpoint, request: CheckpointRequest, timeout_seconds: float
+    ) -> WorkloadReply:  # noqa: ARG002
         return await self._call("ask")
 
-    async def look(self, target: HttpEndpoint, eviction_id: str, timeout_seconds: float) -> WorkloadReply:  # noqa: ARG002
+    async def look(
+        self, target: HttpEndpoint, eviction_id: str, timeout_seconds: float
+    ) -> WorkloadReply:  # noqa: ARG002
         return await self._call("look")
 
-    async def take_back(self, target: HttpEndpoint, eviction_id: str, timeout_seconds: float) -> None:  # noqa: ARG002
+    async def take_back(
+        self, target: HttpEndpoint, eviction_id: str, timeout_seconds: float
+    ) -> None:  # noqa: ARG002
         await self._call("take back")
 
     async def close(self) -> None:
@@ -56,11 +66,16 @@ class BadLine:
 
 def asking(line: BadLine, woken: asyncio.Event) -> CheckpointPoller:
     return CheckpointPoller(
-        CheckpointClient({HttpEndpoint: lambda: line}), OperatorSettings(namespace="n"), Clock(), woken.set
+        CheckpointClient({HttpEndpoint: lambda: line}),
+        OperatorSettings(namespace="n"),
+        Clock(),
+        woken.set,
     )
 
 
-async def test_a_call_that_fails_is_not_taken_for_one_that_was_not_received(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_call_that_fails_is_not_taken_for_one_that_was_not_received(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     line, woken = BadLine(), asyncio.Event()
     caller = asking(line, woken)
     caller.begin_attempt()

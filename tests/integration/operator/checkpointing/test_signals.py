@@ -34,12 +34,19 @@ KILL, SHELL = ["kill", "-USR1", "1"], ["/bin/sh", "-c", "kill -USR1 1"]
 
 DONE = {"status": "Success"}
 NO_FILE = 'unable to start container process: exec: "kill": executable file not found in $PATH'
-NO_SHELL = 'unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory'
+NO_SHELL = (
+    'unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory'
+)
 
 
 def failed(code: int) -> dict[str, Any]:
     causes = [{"reason": "ExitCode", "message": str(code)}]
-    return {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}, "message": f"exit {code}"}
+    return {
+        "status": "Failure",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": causes},
+        "message": f"exit {code}",
+    }
 
 
 def broken(message: str) -> dict[str, Any]:
@@ -114,11 +121,23 @@ ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
         ReplyKind.UNDELIVERABLE,
         [KILL, SHELL],
     ),
-    "a container that restarts": ((broken('container not found ("main")'),), ReplyKind.NOT_RECEIVED, [KILL]),
-    "a node that broke meanwhile": ((broken("error reading from server: EOF"),), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
+    "a container that restarts": (
+        (broken('container not found ("main")'),),
+        ReplyKind.NOT_RECEIVED,
+        [KILL],
+    ),
+    "a node that broke meanwhile": (
+        (broken("error reading from server: EOF"),),
+        ReplyKind.OUTCOME_UNKNOWN,
+        [KILL],
+    ),
     "a connection that ended before the command": ((None,), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
     "a status that is none": ((b"\x03{]",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
-    "a status of another world": ((b'\x03{"status":"Failure","details":null}',), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
+    "a status of another world": (
+        (b'\x03{"status":"Failure","details":null}',),
+        ReplyKind.OUTCOME_UNKNOWN,
+        [KILL],
+    ),
     "no end within the time": (("silence",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
     "no right": ((403,), ReplyKind.UNDELIVERABLE, [KILL]),
     "a container that the pod has not": ((400,), ReplyKind.NOT_RECEIVED, [KILL]),
@@ -129,7 +148,10 @@ ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
 
 @pytest.mark.parametrize(("ends", "want", "ran"), ENDS.values(), ids=ENDS)
 async def test_what_the_end_of_kill_means(
-    stub: tuple[StubApi, SignalTransport], ends: tuple[Any, ...], want: ReplyKind, ran: list[list[str]]
+    stub: tuple[StubApi, SignalTransport],
+    ends: tuple[Any, ...],
+    want: ReplyKind,
+    ran: list[list[str]],
 ) -> None:
     server, line = stub
     server.exec = node = Node(*ends)
@@ -138,13 +160,20 @@ async def test_what_the_end_of_kill_means(
     assert reply.kind in (ReplyKind.DELIVERED, ReplyKind.OUTCOME_UNKNOWN) or reply.detail
 
 
-async def test_the_declared_container_alone_is_entered_and_given_nothing(stub: tuple[StubApi, SignalTransport]) -> None:
+async def test_the_declared_container_alone_is_entered_and_given_nothing(
+    stub: tuple[StubApi, SignalTransport],
+) -> None:
     server, line = stub
     server.exec = node = Node(DONE)
     await line.request_checkpoint(TARGET, REQUEST, 1)
     query = node.asked[0].query
     assert node.asked[0].path == f"{PODS}/training-0/exec"
-    assert dict(query) == {"container": "main", "stdout": "true", "stderr": "true", "command": "kill"}
+    assert dict(query) == {
+        "container": "main",
+        "stdout": "true",
+        "stderr": "true",
+        "command": "kill",
+    }
     assert query.getall("command") == KILL
 
 
@@ -158,7 +187,9 @@ GONE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("pod", GONE.values(), ids=GONE)
-async def test_nobody_is_signalled_in_its_place(stub: tuple[StubApi, SignalTransport], pod: Any) -> None:
+async def test_nobody_is_signalled_in_its_place(
+    stub: tuple[StubApi, SignalTransport], pod: Any
+) -> None:
     server, line = stub
     server.exec = node = Node(DONE)
     server.collections[PODS] = {} if pod is None else {"training-0": pod}
@@ -166,7 +197,9 @@ async def test_nobody_is_signalled_in_its_place(stub: tuple[StubApi, SignalTrans
     assert (reply.kind, node.ran) == (ReplyKind.NOT_RECEIVED, [])
 
 
-async def test_a_command_that_prints_without_end_is_left(stub: tuple[StubApi, SignalTransport]) -> None:
+async def test_a_command_that_prints_without_end_is_left(
+    stub: tuple[StubApi, SignalTransport],
+) -> None:
     server, line = stub
 
     async def pour(request: web.BaseRequest) -> web.StreamResponse:

@@ -15,7 +15,9 @@ class Desk:
         self._leave: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def come(self, name: str, urgency: CallPriority = CallPriority.RECORD, tenant: str = "") -> None:
+    async def come(
+        self, name: str, urgency: CallPriority = CallPriority.RECORD, tenant: str = ""
+    ) -> None:
         self._leave[name] = asyncio.Event()
         self._tasks[name] = asyncio.create_task(self._call(name, urgency, tenant))
         await _turn_over()
@@ -51,7 +53,12 @@ async def _turn_over() -> None:
 async def test_those_who_are_still_to_be_told_go_before_those_who_came_earlier() -> None:
     desk = Desk(CallLimiter(1))
     await desk.come("busy")
-    for urgency in (CallPriority.EVENT, CallPriority.RECORD, CallPriority.TERMINATE, CallPriority.NOTIFY):
+    for urgency in (
+        CallPriority.EVENT,
+        CallPriority.RECORD,
+        CallPriority.TERMINATE,
+        CallPriority.NOTIFY,
+    ):
         await desk.come(urgency.name, urgency)
 
     assert await desk.serve_all() == ["busy", "TELL", "END", "NOTE", "STORY"]

@@ -37,7 +37,10 @@ HINT = HttpHint(8080, "/checkpoint?x=%2F")
 
 
 def pod(**fields: Any) -> VictimPod:
-    document = {"metadata": {"name": "p", "namespace": "n", "uid": "u", **fields.pop("metadata", {})}, **fields}
+    document = {
+        "metadata": {"name": "p", "namespace": "n", "uid": "u", **fields.pop("metadata", {})},
+        **fields,
+    }
     return msgspec.convert(document, VictimPod)
 
 
@@ -48,14 +51,20 @@ def at(address: str, host: str = "10.0.0.1", **spec: Any) -> VictimPod:
 TOLD = {
     "its label's": ("3", NamespacePolicy(), 3),
     "no more than its Namespace allows": ("9", NamespacePolicy(), 6),
-    "its label's, where the Namespace allows it": ("9", NamespacePolicy(allowed_classes=ClassSet(frozenset({9}))), 9),
+    "its label's, where the Namespace allows it": (
+        "9",
+        NamespacePolicy(allowed_classes=ClassSet(frozenset({9}))),
+        9,
+    ),
     "its Namespace's default, where it has none": ("none", NamespacePolicy(default_class=2), 2),
     "the cluster's default, where nobody says": ("none", NamespacePolicy(), 4),
 }
 
 
 @pytest.mark.parametrize(("label", "policy", "want"), TOLD.values(), ids=TOLD)
-def test_the_class_that_a_workload_is_told_is(label: str, policy: NamespacePolicy, want: int) -> None:
+def test_the_class_that_a_workload_is_told_is(
+    label: str, policy: NamespacePolicy, want: int
+) -> None:
     victim = pod(metadata={"labels": {keys.PREEMPTION_CLASS: label}})
     state = Eviction(eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW)
     assert pod_state.request_of(victim, state, PolicySettings(), policy).preemption_class == want
@@ -70,16 +79,24 @@ EXTENSIONS = {
 
 
 @pytest.mark.parametrize(("fields", "settings", "want"), EXTENSIONS.values(), ids=EXTENSIONS)
-def test_a_workload_is_told_of_an_extension_where_there_may_be_one(fields: Any, settings: Any, *, want: bool) -> None:
+def test_a_workload_is_told_of_an_extension_where_there_may_be_one(
+    fields: Any, settings: Any, *, want: bool
+) -> None:
     state = Eviction(**{"eviction_id": "e", "phase": Phase.HINTED, "requested_at": NOW} | fields)
-    assert pod_state.request_of(pod(), state, PolicySettings(**settings), NamespacePolicy()).may_extend is want
+    assert (
+        pod_state.request_of(pod(), state, PolicySettings(**settings), NamespacePolicy()).may_extend
+        is want
+    )
 
 
 CALLED = {
     "a pod's own address": ("10.244.1.7", "http://10.244.1.7:8080/checkpoint?x=%2F"),
     "a public address": ("8.8.4.4", "http://8.8.4.4:8080/checkpoint?x=%2F"),
     "an IPv6 address, in brackets": ("fd00::7", "http://[fd00::7]:8080/checkpoint?x=%2F"),
-    "an IPv4 address in IPv6 clothes": ("::ffff:10.244.1.7", "http://10.244.1.7:8080/checkpoint?x=%2F"),
+    "an IPv4 address in IPv6 clothes": (
+        "::ffff:10.244.1.7",
+        "http://10.244.1.7:8080/checkpoint?x=%2F",
+    ),
 }
 
 
@@ -118,7 +135,9 @@ def test_over_grpc_it_goes_to_the_same_address() -> None:
 
 
 def test_a_pod_on_its_nodes_network_is_not_called() -> None:
-    assert isinstance(endpoints.resolve(at("10.0.0.1", hostNetwork=True), HINT, allow_loopback=True), str)
+    assert isinstance(
+        endpoints.resolve(at("10.0.0.1", hostNetwork=True), HINT, allow_loopback=True), str
+    )
 
 
 def test_loopback_is_called_where_nodes_are_simulated() -> None:
@@ -128,7 +147,9 @@ def test_loopback_is_called_where_nodes_are_simulated() -> None:
 
 
 @pytest.mark.parametrize("hint", [FileHint("/run/x/request"), SignalHint("USR1", "main")])
-def test_a_pods_agent_is_called_at_its_own_port_for_what_it_carries(hint: FileHint | SignalHint) -> None:
+def test_a_pods_agent_is_called_at_its_own_port_for_what_it_carries(
+    hint: FileHint | SignalHint,
+) -> None:
     target = endpoints.resolve(
         at("10.244.1.7", initContainers=[{"name": "reprieve-agent"}]), hint, allow_loopback=False
     )
@@ -149,7 +170,9 @@ def test_without_the_agent_a_signal_goes_to_the_declared_container_of_this_very_
 
 @pytest.mark.parametrize("shared", ["hostPID", "shareProcessNamespace"])
 def test_a_process_1_that_is_not_the_containers_own_is_never_signalled(shared: str) -> None:
-    found = endpoints.resolve(at("10.244.1.7", **{shared: True}), SignalHint("INT", "main"), allow_loopback=False)
+    found = endpoints.resolve(
+        at("10.244.1.7", **{shared: True}), SignalHint("INT", "main"), allow_loopback=False
+    )
     assert found == f"process 1 of the container is not its own ({shared})"
 
 
@@ -157,7 +180,9 @@ LEARNED = {
     "an answer is an answer, whatever was known": [
         (known, ReplyKind.ANSWER, DeliveryState.ANSWERED) for known in DeliveryState
     ],
-    "a refused hint may be sent again": [(DeliveryState.UNSENT, ReplyKind.NOT_RECEIVED, DeliveryState.UNSENT)],
+    "a refused hint may be sent again": [
+        (DeliveryState.UNSENT, ReplyKind.NOT_RECEIVED, DeliveryState.UNSENT)
+    ],
     "a hint that may have arrived is not sent again": [
         (DeliveryState.UNSENT, ReplyKind.OUTCOME_UNKNOWN, DeliveryState.OUTCOME_UNKNOWN)
     ],
@@ -180,7 +205,12 @@ LEARNED = {
     ],
     "an inherited hint that nobody knows of was lost": [
         (DeliveryState.INHERITED, heard, DeliveryState.LOST)
-        for heard in (ReplyKind.UNKNOWN_REQUEST, ReplyKind.UNATTRIBUTED, ReplyKind.UNSUPPORTED, ReplyKind.NOT_RECEIVED)
+        for heard in (
+            ReplyKind.UNKNOWN_REQUEST,
+            ReplyKind.UNATTRIBUTED,
+            ReplyKind.UNSUPPORTED,
+            ReplyKind.NOT_RECEIVED,
+        )
     ],
     "no word about an inherited hint changes nothing": [
         (DeliveryState.INHERITED, ReplyKind.OUTCOME_UNKNOWN, DeliveryState.INHERITED)
@@ -217,14 +247,19 @@ LEARNED = {
 
 
 @pytest.mark.parametrize("cases", LEARNED.values(), ids=LEARNED)
-def test_what_is_known_of_a_hint(cases: list[tuple[DeliveryState, ReplyKind, DeliveryState]]) -> None:
+def test_what_is_known_of_a_hint(
+    cases: list[tuple[DeliveryState, ReplyKind, DeliveryState]],
+) -> None:
     for before, heard, after in cases:
         assert delivery.next_state(before, heard) is after
 
 
 def test_without_another_attempt_only_what_answered_this_one_is_still_asked() -> None:
     assert delivery.state_without_attempts(DeliveryState.FORGOTTEN) is DeliveryState.RECHECKING
-    assert delivery.next_state(DeliveryState.RECHECKING, ReplyKind.UNATTRIBUTED) is DeliveryState.FORGOTTEN
+    assert (
+        delivery.next_state(DeliveryState.RECHECKING, ReplyKind.UNATTRIBUTED)
+        is DeliveryState.FORGOTTEN
+    )
     assert (
         delivery.state_without_attempts(DeliveryState.LOST)
         is delivery.state_without_attempts(DeliveryState.UNATTRIBUTED)
@@ -254,7 +289,12 @@ MARKED = {
         Source.KOORDINATOR,
         True,
     ),
-    "Koordinator's mark taken away": ({"reprieve.dev/soft-eviction": "hinted"}, {}, Source.KOORDINATOR, False),
+    "Koordinator's mark taken away": (
+        {"reprieve.dev/soft-eviction": "hinted"},
+        {},
+        Source.KOORDINATOR,
+        False,
+    ),
     "Koordinator's mark taken away, and somebody asks by our label": (
         {"reprieve.dev/soft-eviction": "requested"},
         {},
@@ -283,8 +323,16 @@ BEGINS = {
     "our label asks by itself": ("requested", {}, Source.LABEL),
     "so does the guard's, for an eviction": ("evict", {}, Source.LABEL),
     "also beside a mark": ("evict", KOORDINATOR, Source.LABEL),
-    "our label asks beside a mark, and must be taken back itself": ("requested", KOORDINATOR, Source.LABEL),
-    "a mark in another dialect asks for as long as it stands": ("marked", KOORDINATOR, Source.KOORDINATOR),
+    "our label asks beside a mark, and must be taken back itself": (
+        "requested",
+        KOORDINATOR,
+        Source.LABEL,
+    ),
+    "a mark in another dialect asks for as long as it stands": (
+        "marked",
+        KOORDINATOR,
+        Source.KOORDINATOR,
+    ),
     "a mark taken back before anybody saw it evicts nobody": ("marked", {}, None),
     "a mark that says false is none": ("marked", {keys.KOORDINATOR_SOFT_EVICTION: "false"}, None),
     "a phase asks for nothing": ("cancelled", KOORDINATOR, None),
@@ -292,7 +340,9 @@ BEGINS = {
 
 
 @pytest.mark.parametrize(("label", "annotations", "want"), BEGINS.values(), ids=BEGINS)
-def test_an_eviction_begins_where_somebody_asks(label: str, annotations: dict[str, str], want: Source | None) -> None:
+def test_an_eviction_begins_where_somebody_asks(
+    label: str, annotations: dict[str, str], want: Source | None
+) -> None:
     marked = pod(metadata={"labels": {keys.SOFT_EVICTION: label}, "annotations": annotations})
     begun = pod_state.initial_state(marked, NOW)
     assert (begun and begun.source) == want
@@ -311,7 +361,9 @@ def test_what_a_native_eviction_asks_for_ends_as_an_eviction_unless_somebody_ins
 
 def test_what_was_saved_before_an_eviction_that_was_taken_back_is_not_lost_with_the_next() -> None:
     saved = Checkpoint(saved_at=NOW, step=7, path="/ckpt/7")
-    before = an_eviction(phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, checkpoint=saved)
+    before = an_eviction(
+        phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, checkpoint=saved
+    )
     annotations = {keys.EVICTION: eviction.render(before)}
     marked = pod(metadata={"labels": {keys.SOFT_EVICTION: "requested"}, "annotations": annotations})
     begun = pod_state.initial_state(marked, NOW)
@@ -330,9 +382,13 @@ def test_that_a_native_eviction_asked_is_not_forgotten_when_the_pod_is_asked_aga
     annotations: dict[str, str], want: str
 ) -> None:
     """Without this, a mark that is refused in between would make it the first one again."""
-    before = an_eviction(phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, request_uid="first")
+    before = an_eviction(
+        phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, request_uid="first"
+    )
     state = {keys.EVICTION: eviction.render(before)}
-    marked = pod(metadata={"labels": {keys.SOFT_EVICTION: "marked"}, "annotations": {**state, **annotations}})
+    marked = pod(
+        metadata={"labels": {keys.SOFT_EVICTION: "marked"}, "annotations": {**state, **annotations}}
+    )
     begun = pod_state.initial_state(marked, NOW)
     assert begun is not None
     assert begun.request_uid == want
@@ -342,9 +398,16 @@ ENDED = {
     "a pod that failed": ({"phase": "Failed"}, {}, True),
     "a pod that never got a node": ({"phase": "Pending"}, {}, True),
     "a pod that a kubelet starts right now": ({"phase": "Pending"}, {"nodeName": "n"}, False),
-    "a running pod of which nothing is reported yet": ({"phase": "Running"}, {"nodeName": "n"}, False),
+    "a running pod of which nothing is reported yet": (
+        {"phase": "Running"},
+        {"nodeName": "n"},
+        False,
+    ),
     "one container of two still runs": (
-        {"phase": "Running", "containerStatuses": [{"state": {"terminated": {}}}, {"state": {"running": {}}}]},
+        {
+            "phase": "Running",
+            "containerStatuses": [{"state": {"terminated": {}}}, {"state": {"running": {}}}],
+        },
         {"nodeName": "n"},
         False,
     ),
@@ -357,14 +420,20 @@ ENDED = {
 
 
 @pytest.mark.parametrize(("status", "spec", "want"), ENDED.values(), ids=ENDED)
-def test_our_hold_ends_with_the_containers(status: dict[str, Any], spec: dict[str, str], *, want: bool) -> None:
+def test_our_hold_ends_with_the_containers(
+    status: dict[str, Any], spec: dict[str, str], *, want: bool
+) -> None:
     assert pod_state.have_containers_ended(pod(status=status, spec=spec)) is want
 
 
 def test_every_move_that_is_told_has_a_reason_of_the_one_table() -> None:
     state = an_eviction(deadline=NOW, attempt=1, grace_seconds=30)
     moves = [move for moves in TABLE.values() for move in moves.values()]
-    told = [found for found in (event_messages.transition(move, state) for move in moves) if found is not None]
+    told = [
+        found
+        for found in (event_messages.transition(move, state) for move in moves)
+        if found is not None
+    ]
     told += [
         event_messages.deleting(state),
         event_messages.completed(state),
@@ -383,21 +452,39 @@ def test_every_move_that_is_told_has_a_reason_of_the_one_table() -> None:
         ({"progress": 1, "message": "almost"}, '; it says 100%, "almost"'),
     ],
 )
-def test_what_a_workload_says_for_people_is_told_with_what_came_of_it(said: dict[str, Any], told: str) -> None:
-    move, state = TABLE[Phase.HINTED][Observation.ANSWERED], an_eviction(phase=Phase.CHECKPOINTING, deadline=NOW)
-    found = event_messages.transition(move, state, CheckpointAnswer(state=AnswerState.SAVING, **said))
-    assert found == ("CheckpointAcknowledged", f"the workload is saving; it has until 12:00:00Z{told}")
+def test_what_a_workload_says_for_people_is_told_with_what_came_of_it(
+    said: dict[str, Any], told: str
+) -> None:
+    move, state = (
+        TABLE[Phase.HINTED][Observation.ANSWERED],
+        an_eviction(phase=Phase.CHECKPOINTING, deadline=NOW),
+    )
+    found = event_messages.transition(
+        move, state, CheckpointAnswer(state=AnswerState.SAVING, **said)
+    )
+    assert found == (
+        "CheckpointAcknowledged",
+        f"the workload is saving; it has until 12:00:00Z{told}",
+    )
 
 
 @pytest.mark.parametrize("phase", [Phase.CHECKPOINTING, Phase.EXTENDED, Phase.DEFERRED])
 def test_one_that_is_asked_again_is_told_so_in_the_words_of_the_first_time(phase: Phase) -> None:
-    again, state = TABLE[phase][Observation.REQUEST_FORGOTTEN], an_eviction(phase=phase, deadline=NOW, attempt=2)
-    told = event_messages.transition(again, state, CheckpointAnswer(state=AnswerState.SAVING, message="of before"))
+    again, state = (
+        TABLE[phase][Observation.REQUEST_FORGOTTEN],
+        an_eviction(phase=phase, deadline=NOW, attempt=2),
+    )
+    told = event_messages.transition(
+        again, state, CheckpointAnswer(state=AnswerState.SAVING, message="of before")
+    )
     assert told == ("CheckpointRequested", "asked to save a checkpoint by 12:00:00Z (attempt 2)")
 
 
 def test_one_that_knows_of_no_request_has_said_nothing() -> None:
-    move, state = TABLE[Phase.HINTED][Observation.DEADLINE_UNANSWERED], an_eviction(phase=Phase.SETTLED)
+    move, state = (
+        TABLE[Phase.HINTED][Observation.DEADLINE_UNANSWERED],
+        an_eviction(phase=Phase.SETTLED),
+    )
     idle = CheckpointAnswer(state=AnswerState.IDLE, message="ready")
     assert event_messages.transition(move, state, idle) == event_messages.transition(move, state)
 
@@ -417,13 +504,18 @@ def test_a_grace_of_0_is_told_with_its_reason() -> None:
     ],
 )
 def test_what_a_preemption_costs_is_told_where_it_is_worth_a_word(hours: float, told: str) -> None:
-    _, note = event_messages.deleting(an_eviction(grace_seconds=30, cost=RecordedCost(hours=hours, device=Device.GPU)))
+    _, note = event_messages.deleting(
+        an_eviction(grace_seconds=30, cost=RecordedCost(hours=hours, device=Device.GPU))
+    )
     assert note == f"deleting the pod: SIGTERM now, SIGKILL after 30s{told}"
 
 
 def test_events_name_neither_initiator_nor_reason() -> None:
     state = an_eviction(
-        initiator="tenant-b/their-pod", reason="for their-pod", deadline=NOW, outcome=CheckpointOutcome.SKIPPED
+        initiator="tenant-b/their-pod",
+        reason="for their-pod",
+        deadline=NOW,
+        outcome=CheckpointOutcome.SKIPPED,
     )
     moves = [move for moves in TABLE.values() for move in moves.values()]
     told = [event_messages.transition(move, state) for move in moves] + [

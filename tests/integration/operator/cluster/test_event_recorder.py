@@ -44,9 +44,13 @@ def pod(name: str) -> ObjectReference:
     return ObjectReference("Pod", "team", name, f"uid-{name}")
 
 
-def announcer(written: Written, slots: CallLimiter | None = None) -> tuple[EventRecorder, OperatorMetrics]:
+def announcer(
+    written: Written, slots: CallLimiter | None = None
+) -> tuple[EventRecorder, OperatorMetrics]:
     metrics = OperatorMetrics()
-    return EventRecorder(cast("Api", written), slots or CallLimiter(1), "holder", metrics, Clock()), metrics
+    return EventRecorder(
+        cast("Api", written), slots or CallLimiter(1), "holder", metrics, Clock()
+    ), metrics
 
 
 async def test_what_is_too_much_is_told_of_together_and_what_went_wrong_has_room_for_longer(
@@ -80,7 +84,9 @@ async def test_what_is_too_much_is_told_of_together_and_what_went_wrong_has_room
     assert metrics.registry.get_sample_value("reprieve_events_dropped_total") == 3
 
 
-async def test_no_more_are_written_in_a_second_than_the_api_server_is_to_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_are_written_in_a_second_than_the_api_server_is_to_bear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(event_recorder, "_EVENTS_PER_SECOND", 20)
     written = Written()
     told, _ = announcer(written)
@@ -94,7 +100,9 @@ async def test_no_more_are_written_in_a_second_than_the_api_server_is_to_bear(mo
     assert min(pauses) > 0.049, "a twentieth of a second, less what the clock rounds"
 
 
-async def test_an_event_waits_for_calls_about_victims_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_waits_for_calls_about_victims_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(event_recorder, "_LIMITER_WAIT_SECONDS", 0.05)
     written, slots = Written(), CallLimiter(1)
     told, _ = announcer(written, slots)

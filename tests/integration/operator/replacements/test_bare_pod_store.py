@@ -88,7 +88,11 @@ class Cluster:
         return BarePodStore(cast("Writes", self), "reprieve-system")
 
     async def preserve(
-        self, store: BarePodStore, name: str, checkpoint: Checkpoint | None = None, **annotations: str
+        self,
+        store: BarePodStore,
+        name: str,
+        checkpoint: Checkpoint | None = None,
+        **annotations: str,
     ) -> None:
         """Have the pod's end begin."""
         state = replace(an_eviction().build(), checkpoint=checkpoint)
@@ -97,7 +101,10 @@ class Cluster:
         await self.requeuer(store).store_replacement(msgspec.convert(whole, VictimPod), state)
 
     def requeuer(
-        self, store: BarePodStore, now: datetime = NOW, monotonic: Callable[[], float] = time.monotonic
+        self,
+        store: BarePodStore,
+        now: datetime = NOW,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> BarePodController:
         return BarePodController(
             cast("Writes", self),
@@ -111,7 +118,12 @@ class Cluster:
 
 
 def a_bare_pod(namespace: str, name: str, **annotations: str) -> Any:
-    metadata = {"namespace": namespace, "name": name, "uid": f"uid-{name}", "annotations": annotations}
+    metadata = {
+        "namespace": namespace,
+        "name": name,
+        "uid": f"uid-{name}",
+        "annotations": annotations,
+    }
     return {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "i"}]}}
 
 
@@ -183,12 +195,16 @@ NOTES = {
 
 
 @pytest.mark.parametrize(("note", "is_refused"), NOTES.values(), ids=NOTES)
-def test_a_manifest_may_have_so_many_bytes_not_characters(cluster: Cluster, note: str, *, is_refused: bool) -> None:
+def test_a_manifest_may_have_so_many_bytes_not_characters(
+    cluster: Cluster, note: str, *, is_refused: bool
+) -> None:
     why = cluster.store().rejection_reason(a_bare_pod("a", "next", note=note))
     assert why == ("its manifest has more than 2 KiB" if is_refused else "")
 
 
-async def test_one_for_which_there_is_no_room_goes_all_the_same_and_its_event_says_so(cluster: Cluster) -> None:
+async def test_one_for_which_there_is_no_room_goes_all_the_same_and_its_event_says_so(
+    cluster: Cluster,
+) -> None:
     store = cluster.store()
     for name in ("first", "second", "third"):
         await cluster.preserve(store, name)
@@ -197,7 +213,11 @@ async def test_one_for_which_there_is_no_room_goes_all_the_same_and_its_event_sa
     assert len(cluster.records) == 2
     assert cluster.told == [
         ("third", "SoftEvictionNotRequeued", f"the pod is not made anew: {FULL}"),
-        ("large", "SoftEvictionNotRequeued", "the pod is not made anew: its manifest has more than 2 KiB"),
+        (
+            "large",
+            "SoftEvictionNotRequeued",
+            "the pod is not made anew: its manifest has more than 2 KiB",
+        ),
     ]
 
 
@@ -218,14 +238,18 @@ RESUMED = {
 
 
 @pytest.mark.parametrize(("saved", "want"), RESUMED.values(), ids=RESUMED)
-async def test_what_takes_the_place_of(cluster: Cluster, saved: Checkpoint | None, want: str) -> None:
+async def test_what_takes_the_place_of(
+    cluster: Cluster, saved: Checkpoint | None, want: str
+) -> None:
     await cluster.preserve(cluster.store(), "train", saved, **TOLD)
     told = cluster.records[0]["data"]["pod"]["metadata"]["annotations"]
     assert told[keys.RESUME_FROM_CHECKPOINT] == want
     assert told[keys.PREEMPTED_COUNT] == "2"
 
 
-async def test_what_it_was_told_of_its_rights_is_asked_again_soon_where_it_was_a_no(cluster: Cluster) -> None:
+async def test_what_it_was_told_of_its_rights_is_asked_again_soon_where_it_was_a_no(
+    cluster: Cluster,
+) -> None:
     """Without this, what is preempted just after an admin has bound the right would be lost."""
     store, seconds = cluster.store(), [0.0]
     requeuer = cluster.requeuer(store, monotonic=lambda: seconds[0])
@@ -247,14 +271,18 @@ async def test_what_it_was_told_of_its_rights_is_asked_again_soon_where_it_was_a
     assert [place.name for place in store.pending.values()] == ["after", "later"]
 
 
-async def test_what_was_made_before_does_not_come_back_for_what_it_has_become(cluster: Cluster) -> None:
+async def test_what_was_made_before_does_not_come_back_for_what_it_has_become(
+    cluster: Cluster,
+) -> None:
     """That it was made could not be noted."""
     store = cluster.store()
     await cluster.preserve(store, "train")
     made = a_bare_pod("team", "train", **{keys.REQUEUED_FROM: "uid-train"})
     made["metadata"]["uid"] = "uid-second"
     cluster.objects[f"{PODS}/train"] = made
-    await cluster.requeuer(store).store_replacement(msgspec.convert(made, VictimPod), an_eviction().build())
+    await cluster.requeuer(store).store_replacement(
+        msgspec.convert(made, VictimPod), an_eviction().build()
+    )
     assert list(store.pending) == ["uid-second"]
     assert len(cluster.records) == 1
 
@@ -273,24 +301,44 @@ async def test_one_that_cannot_be_read_keeps_no_other_from_being_made(cluster: C
     cluster.objects[f"{PODS}/broken"] |= {"status": {"conditions": "none"}}
     del cluster.objects[f"{PODS}/train"]
     await attend(cluster, lambda: "train" in {name for name, *_ in cluster.told})
-    assert cluster.objects[f"{PODS}/train"]["metadata"]["annotations"][keys.REQUEUED_FROM] == "uid-train"
+    assert (
+        cluster.objects[f"{PODS}/train"]["metadata"]["annotations"][keys.REQUEUED_FROM]
+        == "uid-train"
+    )
 
 
 TRAIN = f"{PODS}/train"
 FINISHED = replace(
-    an_eviction().hinted(deadline=after(600)).build(), phase=Phase.FINISHED, outcome=CheckpointOutcome.FINISHED
+    an_eviction().hinted(deadline=after(600)).build(),
+    phase=Phase.FINISHED,
+    outcome=CheckpointOutcome.FINISHED,
 )
 UNTOLD = replace(FINISHED, hinted_at=None)
 STAYS = replace(FINISHED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
 STILL_THERE: dict[str, tuple[Eviction, str, dict[str, str], str]] = {
-    "one that failed after it was told is made anew in its name": (FINISHED, "Failed", {}, "made anew"),
+    "one that failed after it was told is made anew in its name": (
+        FINISHED,
+        "Failed",
+        {},
+        "made anew",
+    ),
     "one that failed and is being deleted is waited for": (FINISHED, "Failed", DELETED, "waits"),
     "one that finished has finished": (FINISHED, "Succeeded", {}, "forgotten"),
-    "one that failed without having been told failed by itself": (UNTOLD, "Failed", {}, "forgotten"),
+    "one that failed without having been told failed by itself": (
+        UNTOLD,
+        "Failed",
+        {},
+        "forgotten",
+    ),
     "one that stays, stays": (STAYS, "Running", {}, "forgotten"),
     "one that was to stay and failed later, failed by itself": (STAYS, "Failed", {}, "forgotten"),
-    "one that was to stay and is being deleted goes for good": (STAYS, "Running", DELETED, "forgotten"),
+    "one that was to stay and is being deleted goes for good": (
+        STAYS,
+        "Running",
+        DELETED,
+        "forgotten",
+    ),
 }
 
 
@@ -312,7 +360,9 @@ async def attend(cluster: Cluster, until_it_is: Callable[[], bool], now: datetim
         await requeuer._reconcile(uid)
 
 
-@pytest.mark.parametrize(("state", "phase", "metadata", "want"), STILL_THERE.values(), ids=STILL_THERE)
+@pytest.mark.parametrize(
+    ("state", "phase", "metadata", "want"), STILL_THERE.values(), ids=STILL_THERE
+)
 async def test_of_victims_that_are_still_there(
     cluster: Cluster, state: Eviction, phase: str, metadata: dict[str, str], want: str
 ) -> None:

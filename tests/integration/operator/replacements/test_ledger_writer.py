@@ -34,14 +34,25 @@ from reprieve_testing.stub_api import StubApi, stub_api
 
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
 HINTED = an_eviction().hinted(deadline=after(600)).build()
-SAVED = replace(HINTED, phase=Phase.SAVED, outcome=CheckpointOutcome.SAVED, checkpoint=Checkpoint(saved_at=after(60)))
+SAVED = replace(
+    HINTED,
+    phase=Phase.SAVED,
+    outcome=CheckpointOutcome.SAVED,
+    checkpoint=Checkpoint(saved_at=after(60)),
+)
 GOING = replace(SAVED, phase=Phase.TERMINATING, grace_seconds=30)
 ENDED = replace(SAVED, phase=Phase.FINISHED)
 STAYS = replace(SAVED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 
 
 def a_pod(*, phase: str = "Running", owned: bool = True, **fields: Any) -> VictimPod:
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-of-train", "controller": True}
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "train",
+        "uid": "uid-of-train",
+        "controller": True,
+    }
     identity = {"name": "train-0", "namespace": "team", "uid": "u", "resourceVersion": "7"}
     metadata = {**identity, **fields, "ownerReferences": [owner] if owned else []}
     return msgspec.convert({"metadata": metadata, "status": {"phase": phase}}, VictimPod)
@@ -58,7 +69,9 @@ class Leading:
 
 
 @asynccontextmanager
-async def a_ledger(directory: Path, **annotations: str) -> AsyncIterator[tuple[StubApi, LedgerWriter]]:
+async def a_ledger(
+    directory: Path, **annotations: str
+) -> AsyncIterator[tuple[StubApi, LedgerWriter]]:
     job = {
         "name": "train",
         "namespace": "team",
@@ -68,7 +81,11 @@ async def a_ledger(directory: Path, **annotations: str) -> AsyncIterator[tuple[S
     }
     async with stub_api(directory, collections={JOBS: {"train": {"metadata": job}}}) as (stub, api):
         effects = Writes(
-            api, CallLimiter(32), cast("LeaderElection", Leading()), OperatorMetrics(), Clock(now=lambda: NOW)
+            api,
+            CallLimiter(32),
+            cast("LeaderElection", Leading()),
+            OperatorMetrics(),
+            Clock(now=lambda: NOW),
         )
         yield stub, LedgerWriter(effects)
 
@@ -110,15 +127,22 @@ def test_a_pod_without_an_owner_costs_no_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("known", ["2026-11-21T12:00:30Z", "2026-11-21T12:01:30Z"])
-def test_a_pod_that_is_counted_costs_one_write_and_turns_no_time_back(tmp_path: Path, known: str) -> None:
+def test_a_pod_that_is_counted_costs_one_write_and_turns_no_time_back(
+    tmp_path: Path, known: str
+) -> None:
     async def run() -> None:
         async with a_ledger(tmp_path, **{keys.LAST_CHECKPOINT_AT: known}) as (stub, keeper):
             await keeper.record(a_pod(), GOING, NOW)
             ((_, body),) = stub.patches
             annotations = body["metadata"]["annotations"]
-            assert ledger.parse(annotations[keys.LEDGER])[ledger.SHARED_SLOT].checkpoint == SAVED.checkpoint
+            assert (
+                ledger.parse(annotations[keys.LEDGER])[ledger.SHARED_SLOT].checkpoint
+                == SAVED.checkpoint
+            )
             is_news = known < "2026-11-21T12:01:00Z"
-            assert annotations.get(keys.LAST_CHECKPOINT_AT) == ("2026-11-21T12:01:00Z" if is_news else None)
+            assert annotations.get(keys.LAST_CHECKPOINT_AT) == (
+                "2026-11-21T12:01:00Z" if is_news else None
+            )
 
     asyncio.run(run())
 
@@ -140,7 +164,9 @@ class World:
         tools: Any = SimpleNamespace(
             settings=OperatorSettings(identity="a"),
             clock=Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds),
-            **dict.fromkeys(("effects", "ledger", "requeuer", "policy", "tally", "announcer"), self),
+            **dict.fromkeys(
+                ("effects", "ledger", "requeuer", "policy", "tally", "announcer"), self
+            ),
         )
         return Termination(cast("Tools", tools), lambda _: None, lambda *_: None)
 
@@ -199,7 +225,9 @@ async def proceed(departure: Termination, pod: VictimPod, state: Eviction) -> No
 
 
 async def overtake(departure: Termination, pod: VictimPod, state: Eviction) -> None:
-    await departure.terminate(pod, LifecycleDecision(state, (Transition(Phase.TERMINATING, CheckpointOutcome.SAVED),)))
+    await departure.terminate(
+        pod, LifecycleDecision(state, (Transition(Phase.TERMINATING, CheckpointOutcome.SAVED),))
+    )
 
 
 DELETED = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
@@ -207,7 +235,12 @@ UNSAVED = {"checkpoint": None, "outcome": CheckpointOutcome.TIMED_OUT}
 BARE = a_pod(phase="Failed", owned=False)
 WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
     "it is deleted": (proceed, a_pod(), GOING, ["record", "disruption", "delete"]),
-    "it is deleted, and not requeued": (proceed, a_pod(**NEVER), GOING, ["publish", "disruption", "delete"]),
+    "it is deleted, and not requeued": (
+        proceed,
+        a_pod(**NEVER),
+        GOING,
+        ["publish", "disruption", "delete"],
+    ),
     "it is deleted unsaved, and not requeued": (
         proceed,
         a_pod(**NEVER),
@@ -215,8 +248,18 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
         ["disruption", "delete"],
     ),
     "somebody else deletes it": (overtake, a_pod(**DELETED), GOING, ["publish", "state"]),
-    "somebody else deletes it unsaved": (overtake, a_pod(**DELETED), replace(GOING, **UNSAVED), ["state"]),
-    "it finishes": (Termination.write_finished, a_pod(phase="Succeeded"), ENDED, ["publish", "finished"]),
+    "somebody else deletes it unsaved": (
+        overtake,
+        a_pod(**DELETED),
+        replace(GOING, **UNSAVED),
+        ["state"],
+    ),
+    "it finishes": (
+        Termination.write_finished,
+        a_pod(phase="Succeeded"),
+        ENDED,
+        ["publish", "finished"],
+    ),
     "it finishes unsaved": (
         Termination.write_finished,
         a_pod(phase="Succeeded"),
@@ -236,7 +279,12 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
         replace(ENDED, hinted_at=None),
         ["publish", "finished"],
     ),
-    "it fails, and has no owner": (Termination.write_finished, BARE, ENDED, ["record", "preserve", "finished"]),
+    "it fails, and has no owner": (
+        Termination.write_finished,
+        BARE,
+        ENDED,
+        ["record", "preserve", "finished"],
+    ),
     "it fails without an owner, and is not requeued": (
         Termination.write_finished,
         a_pod(phase="Failed", owned=False, **NEVER),
@@ -256,7 +304,12 @@ WAYS: dict[str, tuple[Any, VictimPod, Eviction, list[str]]] = {
         ["publish", "finished"],
     ),
     "it stays": (Termination.write_cancelled, a_pod(), STAYS, ["publish", "cancelled"]),
-    "it stays unsaved": (Termination.write_cancelled, a_pod(), replace(STAYS, **UNSAVED), ["cancelled"]),
+    "it stays unsaved": (
+        Termination.write_cancelled,
+        a_pod(),
+        replace(STAYS, **UNSAVED),
+        ["cancelled"],
+    ),
     "it stays after it was counted": (
         Termination.write_cancelled,
         a_pod(),
@@ -298,7 +351,15 @@ def test_one_that_stays_and_is_asked_anew_tells_anew() -> None:
         await proceed(departure, a_pod(), GOING)
 
     asyncio.run(run())
-    assert world.done == ["publish", "cancelled", "publish", "cancelled", "record", "disruption", "delete"]
+    assert world.done == [
+        "publish",
+        "cancelled",
+        "publish",
+        "cancelled",
+        "record",
+        "disruption",
+        "delete",
+    ]
 
 
 @pytest.mark.parametrize("status", [403, 422, 500])
@@ -309,7 +370,9 @@ def test_an_owner_that_cannot_be_told_keeps_nobody(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [0, 409])
-def test_an_owner_that_somebody_else_has_changed_is_told_again_before_anything_is_written(status: int) -> None:
+def test_an_owner_that_somebody_else_has_changed_is_told_again_before_anything_is_written(
+    status: int,
+) -> None:
     world = World(refusal=status)
     with pytest.raises(ApiError):
         asyncio.run(world.departure().write_cancelled(a_pod(), STAYS))
@@ -366,7 +429,16 @@ def test_an_api_server_that_was_broken_as_a_whole_comes_back_to_an_owner_that_is
         await proceed(departure, a_pod(), GOING)
 
     asyncio.run(run())
-    assert world.done == ["record", "record", "disruption", "record", "disruption", "record", "disruption", "delete"]
+    assert world.done == [
+        "record",
+        "record",
+        "disruption",
+        "record",
+        "disruption",
+        "record",
+        "disruption",
+        "delete",
+    ]
 
 
 def test_a_minute_of_refusals_begins_anew_with_each_answer() -> None:
@@ -393,7 +465,9 @@ def test_a_pod_that_is_full_goes_with_nothing_written() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "goes"), [(1859.0, False), (1860.0, True)])
-def test_a_pod_whose_writes_are_refused_goes_a_minute_beyond_the_ceiling(seconds: float, *, goes: bool) -> None:
+def test_a_pod_whose_writes_are_refused_goes_a_minute_beyond_the_ceiling(
+    seconds: float, *, goes: bool
+) -> None:
     world = World(refuses={"disruption": BROKEN, "condition": BROKEN}, seconds=seconds)
     if goes:
         asyncio.run(proceed(world.departure(), a_pod(), GOING))

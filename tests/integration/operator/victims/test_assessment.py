@@ -71,15 +71,24 @@ def a_victim(
     **spec: Any,
 ) -> VictimPod:
     pod = a_pod() if owner is None else a_pod().owned_by(owner, "train")
-    metadata = msgspec.to_builtins(pod.build().metadata) | {"labels": labels, "annotations": annotations}
+    metadata = msgspec.to_builtins(pod.build().metadata) | {
+        "labels": labels,
+        "annotations": annotations,
+    }
     started = {"startTime": "2026-11-21T11:00:00Z", "phase": "Running"}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": started}, VictimPod)
 
 
 def a_job(
-    seconds: int | None = 3600 + 120, uid: str = "uid-of-train", began: str | None = "2026-11-21T11:00:00Z"
+    seconds: int | None = 3600 + 120,
+    uid: str = "uid-of-train",
+    began: str | None = "2026-11-21T11:00:00Z",
 ) -> Any:
-    return {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": seconds}, "status": {"startTime": began}}
+    return {
+        "metadata": {"uid": uid},
+        "spec": {"activeDeadlineSeconds": seconds},
+        "status": {"startTime": began},
+    }
 
 
 async def judge(world: World, pod: VictimPod, state: Eviction = BY_SCHEDULER) -> Protection | None:
@@ -89,7 +98,9 @@ async def judge(world: World, pod: VictimPod, state: Eviction = BY_SCHEDULER) ->
 
 async def test_a_jobs_walltime_counts_from_the_jobs_own_start() -> None:
     world = World(job=a_job())
-    assert await judge(world, a_victim()) == Protection(ProtectionReason.NEAR_COMPLETION, after(120))
+    assert await judge(world, a_victim()) == Protection(
+        ProtectionReason.NEAR_COMPLETION, after(120)
+    )
     assert world.reads == [JOB]
 
 
@@ -100,11 +111,18 @@ async def test_the_earlier_of_pod_and_job_counts() -> None:
 
 
 REPRIEVED = replace(
-    BY_SCHEDULER, phase=Phase.REPRIEVED, refused_on=ProtectionReason.NEAR_COMPLETION, deadline=after(60)
+    BY_SCHEDULER,
+    phase=Phase.REPRIEVED,
+    refused_on=ProtectionReason.NEAR_COMPLETION,
+    deadline=after(60),
 )
 UNREAD = {
     "a person asks": (a_victim(), BY_PERSON, PolicySettings()),
-    "somebody insists": (a_victim(labels={keys.SOFT_EVICTION: "requested"}), REPRIEVED, PolicySettings()),
+    "somebody insists": (
+        a_victim(labels={keys.SOFT_EVICTION: "requested"}),
+        REPRIEVED,
+        PolicySettings(),
+    ),
     "it was reprieved before": (a_victim(), REPRIEVED, PolicySettings()),
     "nobody is reprieved": (a_victim(), BY_SCHEDULER, PolicySettings(near_completion_seconds=0)),
     "it has no owner": (a_victim(owner=None), BY_SCHEDULER, PolicySettings()),
@@ -113,7 +131,9 @@ UNREAD = {
 
 
 @pytest.mark.parametrize(("pod", "state", "settings"), UNREAD.values(), ids=UNREAD)
-async def test_no_job_is_read_where(pod: VictimPod, state: Eviction, settings: PolicySettings) -> None:
+async def test_no_job_is_read_where(
+    pod: VictimPod, state: Eviction, settings: PolicySettings
+) -> None:
     world = World(job=a_job(), current=settings)
     assert await judge(world, pod, state) is None
     assert world.reads == []
@@ -157,13 +177,20 @@ async def test_cost_and_cause_are_settled_as_the_eviction_begins() -> None:
     pod = a_victim(owner=None, containers=[eight])
     world = World()
     begun, _ = await world.assessment().assess(pod, BY_SCHEDULER)
-    assert (begun.cause, begun.cost) == (PreemptionCause.PRIORITY, RecordedCost(hours=8, device=Device.GPU))
+    assert (begun.cause, begun.cost) == (
+        PreemptionCause.PRIORITY,
+        RecordedCost(hours=8, device=Device.GPU),
+    )
     later = replace(begun, source=Source.LABEL)
     assert await world.assessment().assess(pod, later) == (later, None)
 
 
 async def test_what_was_saved_before_is_not_computed_again() -> None:
-    pod = a_victim(owner=None, annotations={keys.LAST_CHECKPOINT_AT: "2026-11-21T11:30:00Z"}, containers=[TWO_CPUS])
+    pod = a_victim(
+        owner=None,
+        annotations={keys.LAST_CHECKPOINT_AT: "2026-11-21T11:30:00Z"},
+        containers=[TWO_CPUS],
+    )
     begun, _ = await World().assessment().assess(pod, BY_PERSON)
     assert begun.cost == RecordedCost(hours=1, device=Device.CPU)
 
@@ -171,12 +198,16 @@ async def test_what_was_saved_before_is_not_computed_again() -> None:
 async def test_a_sidecar_is_counted_and_what_runs_before_is_not_added() -> None:
     before = [TWO_CPUS | {"restartPolicy": "Always"}, TWO_CPUS]
     begun, _ = (
-        await World().assessment().assess(a_victim(owner=None, containers=[TWO_CPUS], initContainers=before), BY_PERSON)
+        await World()
+        .assessment()
+        .assess(a_victim(owner=None, containers=[TWO_CPUS], initContainers=before), BY_PERSON)
     )
     assert begun.cost == RecordedCost(hours=4, device=Device.CPU)
 
 
 async def test_a_claim_from_a_sensitive_namespace_is_counted_as_one() -> None:
     world = World(namespaces_by_name={"clinic": SENSITIVE})
-    begun, _ = await world.assessment().assess(a_victim(), replace(BY_SCHEDULER, initiator="clinic/study"))
+    begun, _ = await world.assessment().assess(
+        a_victim(), replace(BY_SCHEDULER, initiator="clinic/study")
+    )
     assert begun.cause is PreemptionCause.SENSITIVE

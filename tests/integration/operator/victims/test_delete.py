@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from reprieve_runtime.client.api import Api
 
 POD = msgspec.convert(
-    {"metadata": {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "7"}, "status": {}}, VictimPod
+    {
+        "metadata": {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "7"},
+        "status": {},
+    },
+    VictimPod,
 )
-STATE = Eviction(eviction_id="e", phase=Phase.TERMINATING, requested_at=NOW, deadline=NOW, grace_seconds=30)
+STATE = Eviction(
+    eviction_id="e", phase=Phase.TERMINATING, requested_at=NOW, deadline=NOW, grace_seconds=30
+)
 
 
 class Server:
@@ -45,7 +51,13 @@ class Leader:
 
 def effects(server: Server) -> Writes:
     clock = Clock(now=lambda: NOW, monotonic=lambda: 0.0, wall=lambda: 0.0)
-    return Writes(cast("Api", server), CallLimiter(1), cast("LeaderElection", Leader()), OperatorMetrics(), clock)
+    return Writes(
+        cast("Api", server),
+        CallLimiter(1),
+        cast("LeaderElection", Leader()),
+        OperatorMetrics(),
+        clock,
+    )
 
 
 async def test_it_is_of_this_version_so_that_one_that_lands_late_is_no_second_one() -> None:

@@ -11,7 +11,12 @@ from reprieve_operator.victims.deletion_wait import DeletionWait
 
 HELD = msgspec.convert(
     {
-        "metadata": {"name": "p", "namespace": "team", "uid": "u", "finalizers": ["example.com/disk"]},
+        "metadata": {
+            "name": "p",
+            "namespace": "team",
+            "uid": "u",
+            "finalizers": ["example.com/disk"],
+        },
         "status": {"phase": "Succeeded"},
     },
     VictimPod,

@@ -17,10 +17,14 @@ from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.builders import after, an_eviction
 
-POD = msgspec.convert({"metadata": {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "7"}}, VictimPod)
+POD = msgspec.convert(
+    {"metadata": {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "7"}}, VictimPod
+)
 ASKED = an_eviction().ended(CheckpointOutcome.SAVED).build()
 DRAINED = replace(ASKED, must_evict=True)
-BUDGET = ApiError(429, "TooManyRequests", "Cannot evict", causes=[("DisruptionBudget", "db needs 2 healthy pods")])
+BUDGET = ApiError(
+    429, "TooManyRequests", "Cannot evict", causes=[("DisruptionBudget", "db needs 2 healthy pods")]
+)
 BUSY = ApiError(429, "TooManyRequests", "too many requests, please try again later", 1)
 TWO_BUDGETS = ApiError(500, "InternalError", "This pod has more than one PodDisruptionBudget")
 REFUSED = ApiError(403, "Forbidden", "another webhook says no")
@@ -54,7 +58,10 @@ ANSWERS = {
     "a budget": (BUDGET, True),
     "two of them": (TWO_BUDGETS, True),
     "another admission's refusal": (REFUSED, True),
-    "a webhook's that says no more than that": (ApiError(400, "", "admission webhook denied the request"), True),
+    "a webhook's that says no more than that": (
+        ApiError(400, "", "admission webhook denied the request"),
+        True,
+    ),
     "a policy's": (ApiError(422, "Invalid", "ValidatingAdmissionPolicy denied request"), True),
     "an API server that has too much to do holds nothing": (BUSY, False),
 }
@@ -72,9 +79,13 @@ def test_what_holds_a_victim(error: ApiError, seconds: float, *, want: bool) -> 
     assert (pause == 0) is (want and seconds == 1800)
 
 
-def test_an_api_server_that_stays_busy_a_minute_beyond_the_ceiling_holds_it_whatever_time_it_asks_for() -> None:
+def test_an_api_server_that_stays_busy_a_minute_beyond_the_ceiling_holds_it_whatever_time_it_asks_for() -> (
+    None
+):
     """Another project's webhook on evictions may answer like one, for ever."""
-    world = World(ApiError(429, "TooManyRequests", "admission webhook denied the request", 10**6), 1800)
+    world = World(
+        ApiError(429, "TooManyRequests", "admission webhook denied the request", 10**6), 1800
+    )
     evicting = world.evicting()
     assert asyncio.run(evicting.evict(POD, DRAINED)) == 60
     assert not evicting.is_blocked
@@ -125,7 +136,9 @@ def test_it_is_said_what_follows_and_when() -> None:
 
 
 @pytest.mark.parametrize("status", [409, 418, 451, 501, 503, 504])
-def test_a_word_that_nobody_else_uses_for_no_holds_it_a_minute_beyond_the_ceiling(status: int) -> None:
+def test_a_word_that_nobody_else_uses_for_no_holds_it_a_minute_beyond_the_ceiling(
+    status: int,
+) -> None:
     """A validating webhook chooses the code of its refusal, above 399, by itself."""
     refused = ApiError(status, "", "admission webhook denied the request")
     with pytest.raises(ApiError):

@@ -27,7 +27,10 @@ from reprieve_runtime.client.api import ApiError
 from reprieve_testing.builders import NOW, an_eviction
 from reprieve_testing.stub_api import StubApi, stub_api, until
 
-TEAM, GROUPS = "/api/v1/namespaces/team/pods", "/apis/scheduling.k8s.io/v1beta1/namespaces/team/podgroups"
+TEAM, GROUPS = (
+    "/api/v1/namespaces/team/pods",
+    "/apis/scheduling.k8s.io/v1beta1/namespaces/team/podgroups",
+)
 BEGUN = an_eviction().build()
 
 
@@ -63,7 +66,9 @@ class Running:
 
     def calls(self, verb: str) -> float:
         """Return how many calls were counted that worked."""
-        found = self.metrics.registry.get_sample_value("reprieve_api_calls_total", {"verb": verb, "outcome": "ok"})
+        found = self.metrics.registry.get_sample_value(
+            "reprieve_api_calls_total", {"verb": verb, "outcome": "ok"}
+        )
         return found or 0
 
     async def muster(self, document: Any, state: Eviction = BEGUN) -> GangEviction | None:
@@ -77,7 +82,9 @@ async def gangs_of(directory: Path, *documents: Any, groups: Any = None) -> Asyn
         stub.lists_released.set()
         said, reached = Said(), cast("list[str]", [])
         running = Running(stub, said, cast("GangRegistry", None), reached)
-        clock = Clock(now=lambda: NOW, monotonic=lambda: running.seconds, wall=lambda: running.seconds)
+        clock = Clock(
+            now=lambda: NOW, monotonic=lambda: running.seconds, wall=lambda: running.seconds
+        )
         effects = Writes(api, CallLimiter(32), cast("LeaderElection", None), running.metrics, clock)
         tools = cast("Tools", FakeTools(said, clock, effects))
         running.gangs = GangRegistry(tools, lambda pod, _: reached.append(pod.metadata.name or ""))
@@ -86,9 +93,18 @@ async def gangs_of(directory: Path, *documents: Any, groups: Any = None) -> Asyn
 
 def a_document(name: str, gang: str = "train", *, native: bool = False, **metadata: Any) -> Any:
     labels = {} if native or not gang else {keys.POD_GROUP: gang}
-    identity = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-11-21T09:00:00Z"}
+    identity = {
+        "name": name,
+        "namespace": "team",
+        "uid": name,
+        "creationTimestamp": "2026-11-21T09:00:00Z",
+    }
     spec = {"schedulingGroup": {"podGroupName": gang}} if native else {}
-    return {"metadata": identity | {"labels": labels} | metadata, "spec": spec, "status": {"phase": "Running"}}
+    return {
+        "metadata": identity | {"labels": labels} | metadata,
+        "spec": spec,
+        "status": {"phase": "Running"},
+    }
 
 
 def a_pod_of(document: Any) -> VictimPod:
@@ -107,7 +123,10 @@ def test_a_pod_that_goes_alone_costs_no_call(tmp_path: Path, labels: dict[str, s
 
 def test_however_many_are_marked_at_once_the_gang_is_looked_at_once(tmp_path: Path) -> None:
     async def run() -> None:
-        documents = [a_document(name) for name in "abc"] + [a_document("d", "other"), a_document("e", "")]
+        documents = [a_document(name) for name in "abc"] + [
+            a_document("d", "other"),
+            a_document("e", ""),
+        ]
         async with gangs_of(tmp_path, *documents) as running:
             found = await asyncio.gather(*(running.muster(document) for document in documents[:3]))
             (muster,) = {id(one): one for one in found}.values()
@@ -168,7 +187,9 @@ NATIVE = {
 def test_a_native_group_is_asked(tmp_path: Path, group: Any, *, is_whole: bool) -> None:
     async def run() -> None:
         documents = [a_document(name, native=True) for name in "ab"]
-        async with gangs_of(tmp_path, *documents, groups={"train": group} if group else {}) as running:
+        async with gangs_of(
+            tmp_path, *documents, groups={"train": group} if group else {}
+        ) as running:
             found = await running.muster(documents[0])
             assert (found is not None) is is_whole
             assert running.stub.calls[f"{GROUPS}/train"] == 1
@@ -221,7 +242,9 @@ def told(phase: Phase) -> Eviction:
     return an_eviction().in_phase(phase).build()
 
 
-def test_a_mark_that_comes_while_a_gang_is_taken_back_waits_until_that_is_done(tmp_path: Path) -> None:
+def test_a_mark_that_comes_while_a_gang_is_taken_back_waits_until_that_is_done(
+    tmp_path: Path,
+) -> None:
     async def run() -> None:
         documents = [a_document(name) for name in "ab"]
         async with gangs_of(tmp_path, *documents) as running:

@@ -21,7 +21,9 @@ from reprieve_policy.lifecycle import machine
 from reprieve_testing.builders import after, an_eviction
 
 HINTED = an_eviction().hinted(deadline=after(600)).build()
-PLAN = CheckpointPlan(strategy=Strategy.AUTO, hint=AnnotationHint(), timeout_seconds=600, max_deferral_seconds=300)
+PLAN = CheckpointPlan(
+    strategy=Strategy.AUTO, hint=AnnotationHint(), timeout_seconds=600, max_deferral_seconds=300
+)
 SAVING = CheckpointAnswer(state=AnswerState.SAVING, eviction_id=HINTED.eviction_id)
 SAVED = CheckpointAnswer(state=AnswerState.SAVED, eviction_id=HINTED.eviction_id)
 
@@ -35,12 +37,18 @@ class World:
 
     def keeper(self) -> VictimReconciler:
         clock = Clock(monotonic=lambda: self.seconds)
-        tools: Any = SimpleNamespace(clock=clock, effects=self, settings=OperatorSettings(identity="a"), lines=None)
-        return VictimReconciler(VictimRef("team", "train", "uid"), cast("Tools", tools), cast("GangRegistry", None))
+        tools: Any = SimpleNamespace(
+            clock=clock, effects=self, settings=OperatorSettings(identity="a"), lines=None
+        )
+        return VictimReconciler(
+            VictimRef("team", "train", "uid"), cast("Tools", tools), cast("GangRegistry", None)
+        )
 
 
 def puts_off(keeper: VictimReconciler, answer: CheckpointAnswer) -> bool:
-    decision = machine.decide(HINTED, machine.ObservedVictim(answer=answer), PLAN, PolicySettings(), after(10))
+    decision = machine.decide(
+        HINTED, machine.ObservedVictim(answer=answer), PLAN, PolicySettings(), after(10)
+    )
     return keeper._is_postponed(decision, answer)
 
 
@@ -67,7 +75,9 @@ def test_what_somebody_waits_for_is_never_put_off() -> None:
 
 
 @pytest.mark.parametrize("heard", [ReplyKind.ANSWER, ReplyKind.OUTCOME_UNKNOWN])
-def test_who_finds_a_hint_that_is_not_written_down_as_answered_asks_and_does_not_tell_again(heard: ReplyKind) -> None:
+def test_who_finds_a_hint_that_is_not_written_down_as_answered_asks_and_does_not_tell_again(
+    heard: ReplyKind,
+) -> None:
     """The operator was killed between the answer and its write."""
     found = delivery.initial_state(HINTED)
     assert found is DeliveryState.INHERITED

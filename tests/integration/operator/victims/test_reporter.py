@@ -31,12 +31,21 @@ from reprieve_policy.lifecycle.transitions import Transition
 from reprieve_testing.builders import after, an_eviction
 
 POD = msgspec.convert({"metadata": {"name": "p", "namespace": "team", "uid": "u"}}, VictimPod)
-ENDED = replace(an_eviction().build(), phase=Phase.TERMINATING, grace_seconds=30, outcome=CheckpointOutcome.SAVED)
+ENDED = replace(
+    an_eviction().build(),
+    phase=Phase.TERMINATING,
+    grace_seconds=30,
+    outcome=CheckpointOutcome.SAVED,
+)
 HINTED = an_eviction().hinted(deadline=after(600)).build()
 SAVING = an_eviction().answered(Phase.CHECKPOINTING, deadline=after(600)).build()
-PLAN = CheckpointPlan(strategy=Strategy.AUTO, hint=AnnotationHint(), timeout_seconds=600, max_deferral_seconds=300)
+PLAN = CheckpointPlan(
+    strategy=Strategy.AUTO, hint=AnnotationHint(), timeout_seconds=600, max_deferral_seconds=300
+)
 REFUSED = replace(
-    an_eviction().asked_by_scheduler().build(), refused_on=ProtectionReason.NEAR_COMPLETION, deadline=after(60)
+    an_eviction().asked_by_scheduler().build(),
+    refused_on=ProtectionReason.NEAR_COMPLETION,
+    deadline=after(60),
 )
 
 
@@ -74,7 +83,12 @@ class World:
 
 @pytest.mark.parametrize("cause", PreemptionCause)
 def test_a_deletion_is_counted_by_namespace_and_cause(cause: PreemptionCause) -> None:
-    assert World().ends(cause=cause).value("reprieve_preemptions_total", namespace="team", reason=cause) == 1
+    assert (
+        World()
+        .ends(cause=cause)
+        .value("reprieve_preemptions_total", namespace="team", reason=cause)
+        == 1
+    )
 
 
 def test_one_of_an_earlier_version_has_no_cause_and_no_cost() -> None:
@@ -92,18 +106,26 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize(("outcome", "want"), FAILURES.items(), ids=[outcome.value for outcome in FAILURES])
+@pytest.mark.parametrize(
+    ("outcome", "want"), FAILURES.items(), ids=[outcome.value for outcome in FAILURES]
+)
 def test_only_lost_work_is_a_failure_and_only_silence_escalates(
     outcome: CheckpointOutcome, want: tuple[int | None, int]
 ) -> None:
     world = World().ends(outcome=outcome)
     assert world.value("reprieve_preemption_outcomes_total", outcome=outcome) == 1
-    failed = world.value("reprieve_preemption_failed_checkpoint_total", namespace="team", reason=outcome)
+    failed = world.value(
+        "reprieve_preemption_failed_checkpoint_total", namespace="team", reason=outcome
+    )
     assert (failed, world.value("reprieve_preemption_escalations_total")) == want
 
 
-@pytest.mark.parametrize(("workload_type", "shown"), [("ml-training", "ml-training"), (None, "unsaid")])
-def test_a_cost_is_observed_under_the_namespaces_workload_type(workload_type: str | None, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("workload_type", "shown"), [("ml-training", "ml-training"), (None, "unsaid")]
+)
+def test_a_cost_is_observed_under_the_namespaces_workload_type(
+    workload_type: str | None, shown: str
+) -> None:
     world = World(policy=NamespacePolicy(workload_type=workload_type))
     world.ends(cost=RecordedCost(hours=12.5, device=Device.GPU))
     assert world.value("reprieve_preemption_cost_sum", workload_type=shown) == 12.5
@@ -111,7 +133,9 @@ def test_a_cost_is_observed_under_the_namespaces_workload_type(workload_type: st
 
 
 @pytest.mark.parametrize(("phase", "once"), [(Phase.REPRIEVED, False), (Phase.SPARED, True)])
-def test_a_refusal_is_counted_each_time_and_one_for_good_is_told_once(phase: Phase, *, once: bool) -> None:
+def test_a_refusal_is_counted_each_time_and_one_for_good_is_told_once(
+    phase: Phase, *, once: bool
+) -> None:
     world = World().refuses(phase).refuses(phase)
     assert world.value("reprieve_preemption_refusals_total", ground="near-completion") == 2
     assert world.told == [("PreemptionRefused", once)] * 2
@@ -127,7 +151,9 @@ def test_an_eviction_that_goes_on_is_no_refusal() -> None:
 
 
 def answering(state: AnswerState, **fields: Any) -> ObservedVictim:
-    return ObservedVictim(answer=CheckpointAnswer(state=state, eviction_id=HINTED.eviction_id, **fields))
+    return ObservedVictim(
+        answer=CheckpointAnswer(state=state, eviction_id=HINTED.eviction_id, **fields)
+    )
 
 
 @dataclass(frozen=True)
@@ -146,22 +172,42 @@ class Counts:
 CEILING = after(PolicySettings().ceiling_seconds)
 STEPS = {
     "a hint that is answered": (HINTED, answering(AnswerState.SAVING), after(1), Counts()),
-    "a deadline that is put off, once": (SAVING, ObservedVictim(), after(600), Counts(extensions=1)),
+    "a deadline that is put off, once": (
+        SAVING,
+        ObservedVictim(),
+        after(600),
+        Counts(extensions=1),
+    ),
     "not one that is put off to no later moment": (
         replace(SAVING, deadline=CEILING),
         ObservedVictim(),
         CEILING,
         Counts(),
     ),
-    "one that was put off before": (replace(SAVING, phase=Phase.EXTENDED), ObservedVictim(), after(600), Counts()),
-    "a deferral": (HINTED, answering(AnswerState.DEFER, defer_seconds=60), after(1), Counts(deferrals=1)),
+    "one that was put off before": (
+        replace(SAVING, phase=Phase.EXTENDED),
+        ObservedVictim(),
+        after(600),
+        Counts(),
+    ),
+    "a deferral": (
+        HINTED,
+        answering(AnswerState.DEFER, defer_seconds=60),
+        after(1),
+        Counts(deferrals=1),
+    ),
     "one that is asked again in its extension": (
         replace(SAVING, phase=Phase.EXTENDED, answered_at=after(5)),
         ObservedVictim(request_forgotten=True),
         after(1),
         Counts(),
     ),
-    "a mark that is taken back": (HINTED, ObservedVictim(is_marked=False), after(1), Counts(cancellations=1)),
+    "a mark that is taken back": (
+        HINTED,
+        ObservedVictim(is_marked=False),
+        after(1),
+        Counts(cancellations=1),
+    ),
     "one that is taken back after the deletion": (
         ENDED,
         ObservedVictim(is_marked=False, is_being_deleted=True),
@@ -181,7 +227,12 @@ STEPS = {
         Counts(saved=1, saved_within=590.0),
     ),
     "one that cannot be made": (HINTED, answering(AnswerState.CANNOT), after(1), Counts()),
-    "a victim that is gone, and was the last": (ENDED, ObservedVictim(is_gone=True), after(31), Counts()),
+    "a victim that is gone, and was the last": (
+        ENDED,
+        ObservedVictim(is_gone=True),
+        after(31),
+        Counts(),
+    ),
     "one in whose place its owner makes another": (
         ENDED,
         ObservedVictim(is_gone=True, is_replaced=True),
@@ -201,7 +252,9 @@ def test_each_step_on_the_way_is_counted_once_and_as_what_it_is(
         extensions=world.value("reprieve_preemption_extensions_total"),
         deferrals=world.value("reprieve_preemption_deferrals_total"),
         cancellations=world.value("reprieve_preemption_cancellations_total"),
-        requeued_by_owner=world.value("reprieve_preemption_victim_requeue_total", namespace="team", by="owner"),
+        requeued_by_owner=world.value(
+            "reprieve_preemption_victim_requeue_total", namespace="team", by="owner"
+        ),
         saved=world.value("reprieve_preemption_checkpoint_duration_seconds_count"),
         saved_within=world.value("reprieve_preemption_checkpoint_duration_seconds_sum"),
     )

@@ -36,7 +36,9 @@ def pod(name: str, uid: str, phase: str = "Running") -> dict[str, Any]:
 @asynccontextmanager
 async def watched(directory: Path, *pods: dict[str, Any]) -> AsyncIterator[tuple[StubApi, Told]]:
     told = Told()
-    async with stub_api(directory, collections={ALL: {found["metadata"]["name"]: found for found in pods}}) as (
+    async with stub_api(
+        directory, collections={ALL: {found["metadata"]["name"]: found for found in pods}}
+    ) as (
         stub,
         api,
     ):

@@ -29,7 +29,9 @@ def a_job(*templates: Any, **fields: Any) -> dict[str, Any]:
     }
 
 
-def parsed(document: Any, kind: Any = VOLCANO_JOB, old: Any = None, **listed: Any) -> AdmissionRequest:
+def parsed(
+    document: Any, kind: Any = VOLCANO_JOB, old: Any = None, **listed: Any
+) -> AdmissionRequest:
     sent = a_review(document, old=old, kind=kind)
     found = review.parse(json.dumps(sent).encode(), **listed)
     assert isinstance(found, AdmissionRequest)
@@ -112,9 +114,15 @@ def test_an_object_of_any_form_is_an_object_without_templates(document: object) 
     assert classes(found) == []
 
 
-@pytest.mark.parametrize("inside", [b'"\xff"', b"[" * 100_000, b"nope"], ids=["not UTF-8", "too deep", "not JSON"])
+@pytest.mark.parametrize(
+    "inside", [b'"\xff"', b"[" * 100_000, b"nope"], ids=["not UTF-8", "too deep", "not JSON"]
+)
 def test_what_is_no_json_is_said(inside: bytes) -> None:
-    body = json.dumps(a_review(a_job(), kind=VOLCANO_JOB)).encode().replace(b'"tasks": []', b'"tasks": ' + inside)
+    body = (
+        json.dumps(a_review(a_job(), kind=VOLCANO_JOB))
+        .encode()
+        .replace(b'"tasks": []', b'"tasks": ' + inside)
+    )
     assert isinstance(review.parse(body), Malformed)
 
 
@@ -123,5 +131,7 @@ async def test_the_server_refuses_with_the_whole_path_and_never_the_same_twice()
         refused = await server.ask("/validate", a_review(a_job(a_template("11")), kind=VOLCANO_JOB))
         assert refused["status"]["message"] == BAD
         bad = a_job(a_template("11"))
-        assert (await server.ask("/validate", a_review(bad | {"status": {}}, old=bad, kind=VOLCANO_JOB)))["allowed"]
+        assert (
+            await server.ask("/validate", a_review(bad | {"status": {}}, old=bad, kind=VOLCANO_JOB))
+        )["allowed"]
         assert (await server.ask("/mutate", a_review(bad, kind=VOLCANO_JOB)))["allowed"]

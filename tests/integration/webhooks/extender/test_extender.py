@@ -16,7 +16,13 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_testing.reviews import RunningServer, a_pod, a_review, running_server
-from reprieve_testing.stages import NOW, FixedClusterView, a_preemptor, a_scheduled_pod, an_extender_call
+from reprieve_testing.stages import (
+    NOW,
+    FixedClusterView,
+    a_preemptor,
+    a_scheduled_pod,
+    an_extender_call,
+)
 from reprieve_testing.stub_api import until
 from reprieve_webhooks.extender import api
 from reprieve_webhooks.extender.metrics import FALLBACKS, CallOutcome, ExtenderMetrics
@@ -41,8 +47,12 @@ class Called:
     extender: Extender
     registry: CollectorRegistry
 
-    async def call(self, proposed: Mapping[str, Iterable[str]], uid: str = "p", *, whole: bool = False) -> Any:
-        status, text = await self.server.send(PATH, an_extender_call(dict(proposed), uid, whole=whole))
+    async def call(
+        self, proposed: Mapping[str, Iterable[str]], uid: str = "p", *, whole: bool = False
+    ) -> Any:
+        status, text = await self.server.send(
+            PATH, an_extender_call(dict(proposed), uid, whole=whole)
+        )
         assert status == 200, text
         return json.loads(text)["NodeNameToMetaVictims"]
 
@@ -70,7 +80,11 @@ async def serving(
     stage = stage or FixedClusterView([a_scheduled_pod("a", "one")])
     registry, choices = CollectorRegistry(), RecentVictimSets()
     extender = Extender(
-        stage, choices, ExtenderMetrics(registry), timeout_seconds=timeout_seconds, schedulers=schedulers
+        stage,
+        choices,
+        ExtenderMetrics(registry),
+        timeout_seconds=timeout_seconds,
+        schedulers=schedulers,
     )
     bodies = RequestBodyReader("call", max_bytes=LIMIT, timeout_seconds=read_seconds)
     async with running_server(further_routes=routes(extender, bodies)) as server:
@@ -96,7 +110,9 @@ def victims(*uids: str, violations: int = 0) -> Any:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["uids", "whole pods"])
 async def test_the_best_node_is_answered_with_its_victims_both_ways(whole: bool) -> None:  # noqa: FBT001
-    stage = FixedClusterView([a_scheduled_pod("a", "one", priority=5), a_scheduled_pod("b", "two", priority=3)])
+    stage = FixedClusterView(
+        [a_scheduled_pod("a", "one", priority=5), a_scheduled_pod("b", "two", priority=3)]
+    )
     async with serving(stage) as called:
         assert await called.call({"one": "a", "two": "b"}, whole=whole) == {"two": victims("b")}
         assert called.counted(CallOutcome.CHOSEN) == 1
@@ -106,13 +122,17 @@ async def test_the_best_node_is_answered_with_its_victims_both_ways(whole: bool)
 async def test_other_victims_than_the_schedulers_own_are_answered() -> None:
     protected = a_scheduled_pod("a", "one", cpu=4, is_non_preemptible=True)
     async with serving(
-        FixedClusterView([protected, a_scheduled_pod("b", "one", cpu=4, priority=9)], [a_preemptor(cpu=4)])
+        FixedClusterView(
+            [protected, a_scheduled_pod("b", "one", cpu=4, priority=9)], [a_preemptor(cpu=4)]
+        )
     ) as called:
         assert await called.call({"one": "a"}) == {"one": victims("b")}
 
 
 async def test_where_nobody_may_be_taken_the_answer_is_no_node() -> None:
-    async with serving(FixedClusterView([a_scheduled_pod("a", "one", is_non_preemptible=True)])) as called:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one", is_non_preemptible=True)])
+    ) as called:
         assert await called.call({"one": "a"}) == {}
         assert called.counted(CallOutcome.NOTHING) == 1
         assert called.value("reprieve_extender_passed_over_total", obstacle="no-victims") == 1
@@ -120,7 +140,9 @@ async def test_where_nobody_may_be_taken_the_answer_is_no_node() -> None:
 
 async def test_a_scheduler_that_was_told_of_room_and_asks_again_gets_its_own_victims() -> None:
     """It knows of limits that are not judged here; when it first asks, a pod may just have ended."""
-    stage = FixedClusterView([a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1), a_preemptor("q", cpu=1)])
+    stage = FixedClusterView(
+        [a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1), a_preemptor("q", cpu=1)]
+    )
     async with serving(stage) as called:
         assert await called.call({"one": "a"}) == {}
         assert called.counted(CallOutcome.NOTHING) == 1
@@ -139,11 +161,15 @@ async def test_who_was_not_answered_was_not_told_of_room() -> None:
         assert await called.call({"one": "a"}) == {}
 
 
-async def test_where_the_last_victim_has_just_left_the_rest_of_a_gang_takes_nobody_on_another_node() -> None:
+async def test_where_the_last_victim_has_just_left_the_rest_of_a_gang_takes_nobody_on_another_node() -> (
+    None
+):
     """The scheduler has not seen it yet. Without this, a second gang would go for the preemptor's."""
     stays = a_scheduled_pod("stays", "one", cpu=4)
     last = a_preemptor(cpu=4, gang=GangKey("default", "mine"))
-    stage = FixedClusterView([stays, a_scheduled_pod("b", "two")], [last], removed=frozenset({"gone"}))
+    stage = FixedClusterView(
+        [stays, a_scheduled_pod("b", "two")], [last], removed=frozenset({"gone"})
+    )
     async with serving(stage) as called:
         assert await called.call({"one": ["gone"], "two": ["b"]}) == {}
         assert called.counted(CallOutcome.NOTHING) == 1
@@ -160,13 +186,20 @@ async def test_the_guard_finds_what_was_answered() -> None:
         await called.call({"one": "a"})
         choice = called.choices.find("one", "a", by="p")
         assert choice is not None
-        assert (choice.preemptor.name, [victim.name for victim in choice.victims]) == ("pod-p", ["pod-a"])
+        assert (choice.preemptor.name, [victim.name for victim in choice.victims]) == (
+            "pod-p",
+            ["pod-a"],
+        )
 
 
-async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_of_it_is_known_to_go() -> None:
+async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_of_it_is_known_to_go() -> (
+    None
+):
     key = GangKey("default", "g")
     gang = [
-        a_scheduled_pod(uid, node, cpu=4, gang=key, disruption_mode=DisruptionMode.ALL, is_guarded=True)
+        a_scheduled_pod(
+            uid, node, cpu=4, gang=key, disruption_mode=DisruptionMode.ALL, is_guarded=True
+        )
         for uid, node in ("a1", "b1", "c2")
     ]
     async with serving(FixedClusterView(gang)) as called:
@@ -176,14 +209,23 @@ async def test_of_a_gang_that_goes_whole_the_scheduler_is_given_one_pod_and_all_
         assert choice is not None
 
 
-@pytest.mark.parametrize(("guarded", "want"), [("", "abd"), ("c", "abd"), ("d", "abd"), ("bd", "ab")])
+@pytest.mark.parametrize(
+    ("guarded", "want"), [("", "abd"), ("c", "abd"), ("d", "abd"), ("bd", "ab")]
+)
 async def test_where_nobody_asks_the_guard_the_scheduler_is_given_all_of_a_gang_that_are_on_the_node(
     guarded: str, want: str
 ) -> None:
     """Nobody would take the others. Without this, a preemption would take one a round, and none of them made enough room."""
     key = GangKey("default", "g")
     gang = [
-        a_scheduled_pod(uid, node, cpu=3, gang=key, disruption_mode=DisruptionMode.ALL, is_guarded=uid in guarded)
+        a_scheduled_pod(
+            uid,
+            node,
+            cpu=3,
+            gang=key,
+            disruption_mode=DisruptionMode.ALL,
+            is_guarded=uid in guarded,
+        )
         for uid, node in ("a1", "b1", "d1", "c2")
     ]
     async with serving(FixedClusterView(gang)) as called:
@@ -193,7 +235,10 @@ async def test_where_nobody_asks_the_guard_the_scheduler_is_given_all_of_a_gang_
 @pytest.mark.parametrize(("held", "want"), [("abdc", "abd"), ("b", "ab"), ("c", "a")])
 async def test_of_one_that_budgets_hold_it_is_given_each_that_is_held(held: str, want: str) -> None:
     """The operator only evicts them. Without this, a preemption would take one a round. The others go with one of them."""
-    key, stays = GangKey("default", "g"), {"is_going": True, "is_held": True, "goes_at": NOW - 2 * CEILING}
+    key, stays = (
+        GangKey("default", "g"),
+        {"is_going": True, "is_held": True, "goes_at": NOW - 2 * CEILING},
+    )
     gang = [
         a_scheduled_pod(
             uid,
@@ -210,7 +255,9 @@ async def test_of_one_that_budgets_hold_it_is_given_each_that_is_held(held: str,
         assert await called.call({"1": "abd"}) == {"1": victims(*want)}
 
 
-async def test_a_set_that_is_being_waited_for_is_still_found_when_nothing_more_is_answered() -> None:
+async def test_a_set_that_is_being_waited_for_is_still_found_when_nothing_more_is_answered() -> (
+    None
+):
     async with serving() as called:
         await called.call({"one": "a"})
         called.stage.scheduled_pods[:] = [a_scheduled_pod("a", "one", is_leaving=True)]
@@ -226,13 +273,17 @@ async def test_while_the_watches_are_behind_the_scheduler_is_left_to_its_own_cho
 
 
 async def test_while_pods_are_judged_by_a_policy_that_holds_no_more_so_it_is() -> None:
-    async with serving(FixedClusterView([a_scheduled_pod("a", "one")], is_up_to_date=False)) as called:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], is_up_to_date=False)
+    ) as called:
         status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
 
 
 async def test_a_watch_that_is_a_moment_behind_is_waited_for() -> None:
-    async with serving(FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=3)) as called:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=3)
+    ) as called:
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 
@@ -244,7 +295,9 @@ async def test_a_pod_that_nobody_has_seen_takes_no_victims_whatever_it_says_of_i
         assert called.choices.find("one", "a", by="p") is None
 
 
-async def test_no_node_is_looked_at_while_nobody_has_seen_the_preemptor_and_each_once_at_last() -> None:
+async def test_no_node_is_looked_at_while_nobody_has_seen_the_preemptor_and_each_once_at_last() -> (
+    None
+):
     async with serving() as called:
         await called.refused(an_extender_call({"one": "x", "two": "x"}, "stranger"))
         assert called.stage.lookups == 2
@@ -258,7 +311,9 @@ async def test_a_node_with_victims_that_nobody_has_seen_is_passed_over() -> None
 
 
 async def test_what_was_not_looked_at_in_time_is_left_out() -> None:
-    async with serving(FixedClusterView([a_scheduled_pod("a", "one")]), timeout_seconds=0.0) as called:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")]), timeout_seconds=0.0
+    ) as called:
         status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
         assert called.counted(CallOutcome.LATE) == 1
@@ -266,20 +321,27 @@ async def test_what_was_not_looked_at_in_time_is_left_out() -> None:
 
 async def test_of_the_nodes_that_there_was_time_for_the_best_is_answered() -> None:
     stage = FixedClusterView(
-        [a_scheduled_pod(f"v{priority}", f"n{priority}", priority=priority) for priority in (5, 3, 1)]
+        [
+            a_scheduled_pod(f"v{priority}", f"n{priority}", priority=priority)
+            for priority in (5, 3, 1)
+        ]
     )
     async with serving(stage) as called:
         # It begins, looks what is known, looks at two nodes; and then the time is over.
         looks = iter([0.0, 0.0, 0.0, 0.0])
         called.extender._monotonic = lambda: next(looks, 4.0)
-        assert await called.call({"n5": ["v5"], "n3": ["v3"], "n1": ["v1"]}) == {"n3": victims("v3")}
+        assert await called.call({"n5": ["v5"], "n3": ["v3"], "n1": ["v1"]}) == {
+            "n3": victims("v3")
+        }
         assert (called.counted(CallOutcome.PARTIAL), called.counted(CallOutcome.CHOSEN)) == (1, 0)
         assert called.stage.assumed == [("pod-p", "n3", ["v3"])]
         assert called.choices.find("n3", "v3", by="p") is not None
 
 
 async def test_what_is_needed_to_run_a_cluster_takes_whom_the_scheduler_chooses() -> None:
-    async with serving(FixedClusterView([a_scheduled_pod("a", "one")], [a_preemptor(is_exempt=True)])) as called:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], [a_preemptor(is_exempt=True)])
+    ) as called:
         status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
         assert called.counted(CallOutcome.EXEMPT) == 1
@@ -298,9 +360,13 @@ async def test_an_answer_that_comes_too_late_is_neither_expected_nor_remembered(
         assert called.choices.find("one", "a", by="p") is None
 
 
-async def test_a_call_whose_scheduler_has_hung_up_is_counted_as_late_and_nobody_is_expected_to_go() -> None:
+async def test_a_call_whose_scheduler_has_hung_up_is_counted_as_late_and_nobody_is_expected_to_go() -> (
+    None
+):
     """Of a process that stood still, the scheduler has long chosen itself: what is said then is no set that goes."""
-    async with serving(FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=10**9)) as called:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=10**9)
+    ) as called:
         asked, answer = list[Callable[[], bool]](), called.extender.answer
 
         async def answering(read: Any, hung_up: Callable[[], bool]) -> Any:
@@ -321,8 +387,12 @@ async def test_a_call_whose_scheduler_has_hung_up_is_counted_as_late_and_nobody_
         assert called.choices.find("one", "a", by="p") is None
 
 
-async def test_a_fault_of_ours_is_answered_and_the_next_call_is_served(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(FixedClusterView([a_scheduled_pod("a", "one")], failure=ValueError("of a test"))) as called:
+async def test_a_fault_of_ours_is_answered_and_the_next_call_is_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], failure=ValueError("of a test"))
+    ) as called:
         status, text = await called.refused(an_extender_call({"one": "a"}))
         assert (status, text) == (500, "internal error; see the log\n")
         assert called.counted(CallOutcome.ERROR) == 1
@@ -375,8 +445,12 @@ async def test_slow_calls_are_cut_off_and_keep_nobody_out() -> None:
 
 
 async def test_a_third_call_at_once_is_turned_away() -> None:
-    async with serving(FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=10**9)) as called:
-        two = [asyncio.create_task(called.refused(an_extender_call({"one": "a"}))) for _ in range(2)]
+    async with serving(
+        FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=10**9)
+    ) as called:
+        two = [
+            asyncio.create_task(called.refused(an_extender_call({"one": "a"}))) for _ in range(2)
+        ]
         await until(lambda: called.extender._in_flight == 2)
         status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
@@ -392,7 +466,9 @@ NOBODYS = {
 
 @pytest.mark.parametrize("fields", NOBODYS.values(), ids=NOBODYS)
 async def test_nobody_goes_for(fields: dict[str, Any]) -> None:
-    stage = FixedClusterView([a_scheduled_pod("a", "one")], [a_preemptor(**{"scheduler": "ours", **fields})])
+    stage = FixedClusterView(
+        [a_scheduled_pod("a", "one")], [a_preemptor(**{"scheduler": "ours", **fields})]
+    )
     async with serving(stage, schedulers=["ours"]) as called:
         status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
@@ -411,4 +487,8 @@ async def test_only_posts_of_json_are_calls() -> None:
 
 
 def test_every_outcome_but_an_answer_lets_the_scheduler_choose() -> None:
-    assert set(CallOutcome) - FALLBACKS == {CallOutcome.CHOSEN, CallOutcome.PARTIAL, CallOutcome.NOTHING}
+    assert set(CallOutcome) - FALLBACKS == {
+        CallOutcome.CHOSEN,
+        CallOutcome.PARTIAL,
+        CallOutcome.NOTHING,
+    }

@@ -17,7 +17,10 @@ from reprieve_webhooks.snapshot import informers
 from reprieve_webhooks.snapshot.informers import ClusterInformers
 
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"
-ALL = {"metadata": {"name": "train", "namespace": "team-a"}, "spec": {"disruptionMode": {"all": {}}}}
+ALL = {
+    "metadata": {"name": "train", "namespace": "team-a"},
+    "spec": {"disruptionMode": {"all": {}}},
+}
 INTERVAL_SECONDS = 0.1
 
 
@@ -26,14 +29,21 @@ async def without_groups(directory: Path) -> AsyncIterator[tuple[StubApi, Cluste
     """Watch an API server of two pods that name a group, which it does not serve."""
     node = {"metadata": {"name": NODE}, "status": {"allocatable": {"cpu": "8", "pods": "110"}}}
     pods = {name: a_member(name) for name in ("one", "two")}
-    async with stub_api(directory, collections={PODS: pods, "/api/v1/nodes": {NODE: node}}) as (stub, api):
+    async with stub_api(directory, collections={PODS: pods, "/api/v1/nodes": {NODE: node}}) as (
+        stub,
+        api,
+    ):
         stub.lists_released.set()
         stub.absent.add(GROUPS)
         stage = ClusterInformers(api, FixedGuardFacts())
         running = asyncio.create_task(stage.run())
         try:
             await until(
-                lambda: not stage.is_stale and stage.is_up_to_date and stub.open_watches >= len(stage.watches()) - 1
+                lambda: (
+                    not stage.is_stale
+                    and stage.is_up_to_date
+                    and stub.open_watches >= len(stage.watches()) - 1
+                )
             )
             yield stub, stage
         finally:
@@ -55,7 +65,9 @@ async def test_where_they_are_not_served_one_question_is_all_that_they_cost(tmp_
     async with without_groups(tmp_path) as (stub, stage):
         for number in range(50):
             stub.send("ADDED", a_member(f"further-{number}"), PODS)
-        await until(lambda: sum(map(len, (room.pods for room in stage.snapshot().nodes.values()))) == 52)
+        await until(
+            lambda: sum(map(len, (room.pods for room in stage.snapshot().nodes.values()))) == 52
+        )
         assert modes(stage.snapshot()) == [DisruptionMode.SINGLE]
         assert (stub.calls[GROUPS], stub.calls[f"{GROUPS}?watch"]) == (1, 0)
 
@@ -71,7 +83,9 @@ async def test_once_they_are_they_count_and_until_then_one_question_is_asked_an_
         stub.collections[GROUPS] = {"train": ALL}
         stub.absent.clear()
         await until(lambda: modes(stage.snapshot()) == [DisruptionMode.ALL])
-        assert {member.uid for group in stage.snapshot().gangs.values() for member in group.members} == {
+        assert {
+            member.uid for group in stage.snapshot().gangs.values() for member in group.members
+        } == {
             "uid-of-one",
             "uid-of-two",
         }

@@ -15,7 +15,9 @@ from reprieve_webhooks.facts.discovery import EvictionDiscovery
 
 GROUP = "/apis/lifecycle.k8s.io"
 VERSION = f"{GROUP}/v1alpha1"
-SERVES: dict[str, Any] = {"v1alpha1": {"resources": [{"name": "evictionrequests"}, {"name": "evictions"}]}}
+SERVES: dict[str, Any] = {
+    "v1alpha1": {"resources": [{"name": "evictionrequests"}, {"name": "evictions"}]}
+}
 WANTS = a_pod().with_hint()
 ON = PolicySettings(eviction_responder=True)
 
@@ -30,7 +32,9 @@ async def asking(
 
 async def test_all_who_ask_within_a_while_cost_one_call(tmp_path: Path):
     async with asking(tmp_path, SERVES) as (stub, served):
-        assert all(await asyncio.gather(*(served.are_served_for(WANTS.build(), ON) for _ in range(100))))
+        assert all(
+            await asyncio.gather(*(served.are_served_for(WANTS.build(), ON) for _ in range(100)))
+        )
         assert stub.calls == {VERSION: 1}
 
 
@@ -39,7 +43,9 @@ async def test_all_who_ask_within_a_while_cost_one_call(tmp_path: Path):
     [(WANTS, PolicySettings()), (a_pod(), ON), (WANTS.in_native_gang("train"), ON)],
     ids=["nobody wants it", "no checkpoint", "a native group's"],
 )
-async def test_a_pod_that_would_not_name_us_costs_none(tmp_path: Path, pod: PodBuilder, settings: PolicySettings):
+async def test_a_pod_that_would_not_name_us_costs_none(
+    tmp_path: Path, pod: PodBuilder, settings: PolicySettings
+):
     async with asking(tmp_path, SERVES) as (stub, served):
         assert not await served.are_served_for(pod.build(), settings)
         assert not stub.calls
@@ -47,10 +53,16 @@ async def test_a_pod_that_would_not_name_us_costs_none(tmp_path: Path, pod: PodB
 
 @pytest.mark.parametrize(
     "versions",
-    [{}, {"v1alpha1": {"resources": []}}, {"v1alpha1": {"resources": [{"name": "evictionrequests"}]}}],
+    [
+        {},
+        {"v1alpha1": {"resources": []}},
+        {"v1alpha1": {"resources": [{"name": "evictionrequests"}]}},
+    ],
     ids=["no such group", "an empty one", "without Evictions"],
 )
-async def test_what_is_not_served_is_asked_for_once_in_a_while(tmp_path: Path, versions: dict[str, Any]):
+async def test_what_is_not_served_is_asked_for_once_in_a_while(
+    tmp_path: Path, versions: dict[str, Any]
+):
     async with asking(tmp_path, versions) as (stub, served):
         for _ in range(50):
             assert not await served.are_served_for(WANTS.build(), ON)

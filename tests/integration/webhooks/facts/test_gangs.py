@@ -109,7 +109,9 @@ async def test_a_thousand_pods_of_one_gang_cost_one_call_and_one_record(tmp_path
 async def test_a_thousand_pods_at_once_cost_one_call(tmp_path: Path):
     async with replica(tmp_path) as one:
         one.store(member("a"))
-        admitted = await asyncio.gather(*(one.is_admitted(member(f"p{number}")) for number in range(1000)))
+        admitted = await asyncio.gather(
+            *(one.is_admitted(member(f"p{number}")) for number in range(1000))
+        )
         assert all(admitted)
         assert one.calls == 1
 
@@ -117,7 +119,10 @@ async def test_a_thousand_pods_at_once_cost_one_call(tmp_path: Path):
 async def test_of_two_that_differ_and_come_at_once_one_is_refused(tmp_path: Path):
     async with replica(tmp_path) as one:
         pods = (member("a"), member("b").in_class(5))
-        assert sorted(await asyncio.gather(*(one.is_admitted(pod) for pod in pods))) == [False, True]
+        assert sorted(await asyncio.gather(*(one.is_admitted(pod) for pod in pods))) == [
+            False,
+            True,
+        ]
 
 
 async def test_a_restart_in_between_does_not_matter(tmp_path: Path):
@@ -248,13 +253,17 @@ async def test_a_job_s_pods_cost_nothing(tmp_path: Path):
 async def test_no_namespace_chooses_another_path(tmp_path: Path):
     async with replica(tmp_path) as one:
         for namespace in ("..", "a/b", "", "A"):
-            assert await one.gangs.other_members_traits(member("a").build(), namespace, FACTS) is None
+            assert (
+                await one.gangs.other_members_traits(member("a").build(), namespace, FACTS) is None
+            )
         assert one.stub.calls.total() == 0
 
 
 async def test_a_pod_without_a_name_is_no_witness(tmp_path: Path):
     async with replica(tmp_path) as one:
-        nameless = Resource(kind="Pod", metadata=ObjectMeta(annotations={keys.KOORDINATOR_GANG: "train"}))
+        nameless = Resource(
+            kind="Pod", metadata=ObjectMeta(annotations={keys.KOORDINATOR_GANG: "train"})
+        )
         await one.gangs.other_members_traits(nameless, "team", FACTS)
         assert await one.is_admitted(unselectable("b"))
         assert one.calls == 0

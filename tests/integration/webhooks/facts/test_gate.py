@@ -33,10 +33,16 @@ class Cluster:
     async def facts_of(self, *, labels: dict[str, str] | None = None, **owner: str) -> Facts:
         said = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "of-train"} | owner
         reference = OwnerReference(**said, controller=True)
-        gang = {keys.OLD_POD_GROUP: "train", keys.OLD_MIN_AVAILABLE: "4"} if labels is None else labels
+        gang = (
+            {keys.OLD_POD_GROUP: "train", keys.OLD_MIN_AVAILABLE: "4"} if labels is None else labels
+        )
         metadata = ObjectMeta(name="p", labels=gang, ownerReferences=(reference,))
-        request = AdmissionRequest(uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace="team")
-        return await self.facts.facts_for(request, Resource(kind="Pod", metadata=metadata, spec=Spec()))
+        request = AdmissionRequest(
+            uid="1", operation="CREATE", kind=GroupVersionKind("Pod"), namespace="team"
+        )
+        return await self.facts.facts_for(
+            request, Resource(kind="Pod", metadata=metadata, spec=Spec())
+        )
 
     async def renew(self) -> None:
         """Renew the Lease twice: the first that is seen says nothing."""
@@ -48,11 +54,15 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(directory: Path, *, gate: str = "true", **collections: Any) -> AsyncIterator[Cluster]:
+async def cluster(
+    directory: Path, *, gate: str = "true", **collections: Any
+) -> AsyncIterator[Cluster]:
     metadata = {"name": "reprieve-policy", "namespace": "reprieve-system", "resourceVersion": "8"}
     known = {
         "/api/v1/namespaces": {"team": {"kind": "Namespace", "metadata": {"name": "team"}}},
-        "/api/v1/namespaces/reprieve-system/configmaps": {"p": {"metadata": metadata, "data": {"gangGate": gate}}},
+        "/api/v1/namespaces/reprieve-system/configmaps": {
+            "p": {"metadata": metadata, "data": {"gangGate": gate}}
+        },
         JOBS: {"train": a_job(4)},
         SETS: {"train": a_set("Parallel")},
         **collections,
@@ -72,16 +82,28 @@ async def cluster(directory: Path, *, gate: str = "true", **collections: Any) ->
 
 def a_lease(renewed: str) -> Any:
     metadata = {"name": "reprieve-operator", "namespace": "reprieve-system", "resourceVersion": "9"}
-    return {"metadata": metadata, "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": renewed}}
+    return {
+        "metadata": metadata,
+        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": renewed},
+    }
 
 
 def a_job(parallelism: int) -> Any:
-    return {"kind": "Job", "metadata": {"name": "train", "uid": "of-train"}, "spec": {"parallelism": parallelism}}
+    return {
+        "kind": "Job",
+        "metadata": {"name": "train", "uid": "of-train"},
+        "spec": {"parallelism": parallelism},
+    }
 
 
 def a_set(policy: str, **status: str) -> Any:
     spec = {"replicas": 4, "podManagementPolicy": policy}
-    return {"kind": "StatefulSet", "metadata": {"name": "train", "uid": "of-train"}, "spec": spec, "status": status}
+    return {
+        "kind": "StatefulSet",
+        "metadata": {"name": "train", "uid": "of-train"},
+        "spec": spec,
+        "status": status,
+    }
 
 
 async def test_all_pods_of_a_burst_cost_one_look_at_their_owner(tmp_path: Path):
@@ -89,7 +111,9 @@ async def test_all_pods_of_a_burst_cost_one_look_at_their_owner(tmp_path: Path):
         await ready.renew()
         found = await asyncio.gather(*(ready.facts_of() for _ in range(200)))
 
-        assert {(facts.operator_is_live, facts.pods_created_together) for facts in found} == {(True, 4)}
+        assert {(facts.operator_is_live, facts.pods_created_together) for facts in found} == {
+            (True, 4)
+        }
         assert ready.stub.calls[f"{JOBS}/train"] == 1
 
 
@@ -108,7 +132,9 @@ async def test_a_rollout_that_has_just_begun_is_seen(tmp_path: Path):
     async with cluster(tmp_path) as ready:
         await ready.renew()
         assert (await ready.facts_of(**kind)).pods_created_together == 4
-        ready.stub.collections[SETS]["train"] = a_set("Parallel", currentRevision="1", updateRevision="2")
+        ready.stub.collections[SETS]["train"] = a_set(
+            "Parallel", currentRevision="1", updateRevision="2"
+        )
         assert (await ready.facts_of(**kind)).pods_created_together == 1
 
 
@@ -140,7 +166,9 @@ async def test_without_an_operator_no_owner_is_asked(tmp_path: Path):
         assert ready.stub.calls[f"{JOBS}/train"] == 0
 
 
-async def test_while_one_operator_follows_another_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_while_one_operator_follows_another_one_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """What was begun goes on: nobody else is taken in between."""
     async with cluster(tmp_path) as ready:
         assert ready.facts.watched_facts("team").operator_is_live
@@ -151,7 +179,9 @@ async def test_while_one_operator_follows_another_one_is_there(tmp_path: Path, m
         assert ready.facts.watched_facts("team").operator_is_live
 
 
-async def test_an_owner_that_cannot_be_read_is_a_pod_that_does_not_wait_not_a_review_that_fails(tmp_path: Path):
+async def test_an_owner_that_cannot_be_read_is_a_pod_that_does_not_wait_not_a_review_that_fails(
+    tmp_path: Path,
+):
     async with cluster(tmp_path) as ready:
         await ready.renew()
         ready.stub.is_failing = True
@@ -184,8 +214,13 @@ async def test_the_gate_is_added_where(spec: Any):
             settings=PolicySettings(gang_gate=True), operator_is_live=True, pods_created_together=4
         )
         patched = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
-        again = jsonpatch.apply_patch(patched, patch_of(await server.ask("/mutate", a_review(patched))))
+        again = jsonpatch.apply_patch(
+            patched, patch_of(await server.ask("/mutate", a_review(patched)))
+        )
 
-    assert patched["spec"]["schedulingGates"] == [*(spec.get("schedulingGates") or []), {"name": keys.GANG_GATE}]
+    assert patched["spec"]["schedulingGates"] == [
+        *(spec.get("schedulingGates") or []),
+        {"name": keys.GANG_GATE},
+    ]
     assert patched["metadata"]["labels"][keys.GANG_GATE_LABEL] == "waiting"
     assert again == patched, "reinvoked, it adds nothing"

@@ -31,7 +31,9 @@ async def test_a_preemptor_that_insists_is_known_for_one_however_often_the_pod_i
         assert times == [None, None, None, None, None, 4]
 
 
-async def test_the_pods_of_a_drain_are_not_victims_that_a_preemptor_waits_for(tmp_path: Path) -> None:
+async def test_the_pods_of_a_drain_are_not_victims_that_a_preemptor_waits_for(
+    tmp_path: Path,
+) -> None:
     drained = [another_victim(f"drained-{number}") for number in range(15)]
     async with guard_fixture(tmp_path, *drained) as here:
         for pod in drained:

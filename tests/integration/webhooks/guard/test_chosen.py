@@ -42,7 +42,10 @@ NODES = {
     name: {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8", "pods": "110"}}}
     for name in (NODE, "node-2")
 }
-FEW = {"metadata": {"name": "few", "namespace": "team-a"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+FEW = {
+    "metadata": {"name": "few", "namespace": "team-a"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+}
 PACES = {
     "asynchronous: nominated meanwhile": ("auto", False),
     "asynchronous: nominated a moment ago": ("auto", True),
@@ -83,17 +86,39 @@ async def beside(directory: Path, said: str, *pods: Any) -> AsyncIterator[Beside
     stored = {pod["metadata"]["name"]: pod for pod in pods}
     waiting = a_nominee("high", 1000, **_asking("8"))
     del waiting["status"]["nominatedNodeName"]
-    groups = {f"{GROUPS}/podgroups": {"few": FEW}, f"{GROUPS}/namespaces/team-a/podgroups": {"few": FEW}}
-    collections = {TEAM: stored, PODS: {**stored, "high": waiting}, "/api/v1/nodes": NODES, **groups}
+    groups = {
+        f"{GROUPS}/podgroups": {"few": FEW},
+        f"{GROUPS}/namespaces/team-a/podgroups": {"few": FEW},
+    }
+    collections = {
+        TEAM: stored,
+        PODS: {**stored, "high": waiting},
+        "/api/v1/nodes": NODES,
+        **groups,
+    }
     async with stub_api(directory, collections=collections) as (stub, api):
         stub.lists_released.set()
         settings = PolicySettings(scheduler_preemption=said, max_victims=9)
-        known, choices = FixedGuardFacts(Facts(operator_is_live=True, settings=settings)), RecentVictimSets()
+        known, choices = (
+            FixedGuardFacts(Facts(operator_is_live=True, settings=settings)),
+            RecentVictimSets(),
+        )
         stage = ClusterInformers(api, known)
-        guard = Guard(api, known, operator=OPERATOR, timeout_seconds=5.0, victim_sets=choices, cluster_view=stage)
-        extender = Extender(stage, choices, ExtenderMetrics(CollectorRegistry()), timeout_seconds=5.0)
+        guard = Guard(
+            api,
+            known,
+            operator=OPERATOR,
+            timeout_seconds=5.0,
+            victim_sets=choices,
+            cluster_view=stage,
+        )
+        extender = Extender(
+            stage, choices, ExtenderMetrics(CollectorRegistry()), timeout_seconds=5.0
+        )
         async with watching(guard, stub), seeing(stage), running_server(guard=guard) as server:
-            yield Beside(GuardFixture(server, stub, known, FixedVictimSets(), guard), extender, stored)
+            yield Beside(
+                GuardFixture(server, stub, known, FixedVictimSets(), guard), extender, stored
+            )
 
 
 @asynccontextmanager
@@ -138,7 +163,9 @@ async def test_a_gang_that_goes_as_a_whole_is_marked_for_the_preemptor_that_it_w
 
 
 @pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
-async def test_so_are_all_that_a_gang_can_spare(tmp_path: Path, said: str, *, is_nominated: bool) -> None:
+async def test_so_are_all_that_a_gang_can_spare(
+    tmp_path: Path, said: str, *, is_nominated: bool
+) -> None:
     here = [a_chosen(name, "4", group="few") for name in "ab"]
     far = [a_chosen(name, "4", node="node-2", group="few") for name in "cd"]
     async with beside(tmp_path, said, *here, *far) as ours:
@@ -171,7 +198,10 @@ WANTING: Mapping[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(("here", "there"), WANTING.values(), ids=WANTING)
 async def test_also_where(tmp_path: Path, here: Any, there: Any) -> None:
     """Without this, a scheduler would take those that are here, and the others would run on below their minimum."""
-    gang = [a_chosen("a", "8", group="few", **here), a_chosen("far", "8", node="node-2", group="few", **there)]
+    gang = [
+        a_chosen("a", "8", group="few", **here),
+        a_chosen("far", "8", node="node-2", group="few", **there),
+    ]
     async with beside(tmp_path, "auto", *gang) as ours:
         await ours.choose("a")
         response = await ours.delete("a", is_nominated=False)
@@ -187,7 +217,9 @@ async def test_one_beside_them_that_wants_no_notice_gets_none(tmp_path: Path) ->
         assert ours.scene.marked() == []
 
 
-@pytest.mark.parametrize(("status", "tries"), [(409, 3), (503, 3), (0, 1)], ids=["changed", "refused", "no answer"])
+@pytest.mark.parametrize(
+    ("status", "tries"), [(409, 3), (503, 3), (0, 1)], ids=["changed", "refused", "no answer"]
+)
 async def test_where_one_elsewhere_cannot_be_marked_it_is_tried_again_unless_nobody_answers(
     tmp_path: Path, status: int, tries: int
 ) -> None:
@@ -210,7 +242,9 @@ async def test_of_a_gang_that_is_marked_by_now_nobody_goes_for_another(tmp_path:
         assert ours.scene.marked() == []
 
 
-async def test_a_mark_holds_nobody_up_where_no_operator_is_there_to_take_it_up(tmp_path: Path) -> None:
+async def test_a_mark_holds_nobody_up_where_no_operator_is_there_to_take_it_up(
+    tmp_path: Path,
+) -> None:
     marked = a_chosen("a", "8", labels={"reprieve.dev/soft-eviction": "requested"})
     async with beside(tmp_path, "auto", marked) as ours:
         assert not await ours.ask("a")
@@ -219,7 +253,10 @@ async def test_a_mark_holds_nobody_up_where_no_operator_is_there_to_take_it_up(t
 
 
 def _marked(pod: Any) -> Any:
-    return {"metadata": pod["metadata"] | {"labels": {**GANG, "reprieve.dev/soft-eviction": "requested"}}}
+    return {
+        "metadata": pod["metadata"]
+        | {"labels": {**GANG, "reprieve.dev/soft-eviction": "requested"}}
+    }
 
 
 async def test_a_chosen_victim_of_a_synchronous_scheduler_is_told_no_time(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
         yield found
 
 
-async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_that_was_judged(here: GuardFixture) -> None:
+async def test_a_scheduler_is_put_off_and_the_pod_is_marked_at_the_version_that_was_judged(
+    here: GuardFixture,
+) -> None:
     response = await here.delete_and_nominate(a_victim())
     assert response["allowed"] is False
     assert (response["status"]["code"], response["status"]["reason"]) == (429, "TooManyRequests")
@@ -96,22 +98,31 @@ async def test_an_eviction_of_another_pod_of_that_name_marks_nobody(
 
 def have_no_time_pass(here: GuardFixture) -> None:
     """For what is asked: what is spent stays spent."""
-    asked: list[Any] = [*here.guard._reader._pod_getters.values(), *here.guard._reader._pod_group_getters.values()]
+    asked: list[Any] = [
+        *here.guard._reader._pod_getters.values(),
+        *here.guard._reader._pod_group_getters.values(),
+    ]
     for lookups in asked:
         now = lookups._questions._monotonic()
         lookups._questions._monotonic = lambda now=now: now
 
 
-async def test_of_a_bulk_of_evictions_none_goes_without_notice_because_nobody_could_look(here: GuardFixture) -> None:
+async def test_of_a_bulk_of_evictions_none_goes_without_notice_because_nobody_could_look(
+    here: GuardFixture,
+) -> None:
     have_no_time_pass(here)
-    answers = await asyncio.gather(*(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20)))
+    answers = await asyncio.gather(
+        *(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20))
+    )
     assert {answered["status"]["code"] for answered in answers if not answered["allowed"]} == {429}
     assert any("too many evictions" in json.dumps(answered) for answered in answers)
 
 
 async def test_a_bulk_of_evictions_is_its_own_namespaces_affair(here: GuardFixture) -> None:
     have_no_time_pass(here)
-    answers = await asyncio.gather(*(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20)))
+    answers = await asyncio.gather(
+        *(here.evict(f"pod-{number}") for number in range(BURST_CALLS + 20))
+    )
     assert not all(answered["allowed"] for answered in answers)
     assert (await here.evict(namespace="team-b"))["allowed"]
 
@@ -170,7 +181,12 @@ async def test_what_is_no_review_is_refused(here: GuardFixture, body: bytes) -> 
 
 
 async def test_a_pod_of_any_form_is_no_harm(here: GuardFixture) -> None:
-    for broken in ({"spec": None}, {"metadata": {"labels": 5}}, {"spec": {"priority": "high"}}, {"status": []}):
+    for broken in (
+        {"spec": None},
+        {"metadata": {"labels": 5}},
+        {"spec": {"priority": "high"}},
+        {"status": []},
+    ):
         review = a_review(None, old=a_victim() | broken, operation="DELETE", userInfo=SCHEDULER)
         assert (await here.server.send("/guard", json.dumps(review).encode()))[0] == 400
     odd = a_victim(annotations=HINT | {keys.EVICTION: "[" * 5000})

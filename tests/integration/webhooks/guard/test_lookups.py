@@ -45,7 +45,9 @@ async def test_one_of_a_native_group_that_wants_no_checkpoint(
     assert bool(here.stub.patches) is not is_allowed
 
 
-async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_served(here: GuardFixture) -> None:
+async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_served(
+    here: GuardFixture,
+) -> None:
     here.stub.collections[GROUPS] = {"later": {"spec": {"disruptionMode": {"all": {}}}}}
     here.stub.absent.add(f"{GROUPS}/later")
     seconds = time.monotonic()
@@ -63,7 +65,9 @@ async def test_a_group_is_asked_for_where_a_pod_names_one_and_counts_once_it_is_
     assert here.marked() == ["train"]
 
 
-async def test_one_of_a_native_group_is_preempted_by_its_groups_priority(here: GuardFixture) -> None:
+async def test_one_of_a_native_group_is_preempted_by_its_groups_priority(
+    here: GuardFixture,
+) -> None:
     here.stub.collections[GROUPS] = {"train": {"spec": {"priority": 5000}}}
     pod = a_victim()
     pod["spec"] |= {"schedulingGroup": {"podGroupName": "train"}}
@@ -72,7 +76,9 @@ async def test_one_of_a_native_group_is_preempted_by_its_groups_priority(here: G
     assert here.stub.patches == []
 
 
-async def test_one_that_only_its_own_priority_protects_goes_for_whoever_outranks_its_group(here: GuardFixture) -> None:
+async def test_one_that_only_its_own_priority_protects_goes_for_whoever_outranks_its_group(
+    here: GuardFixture,
+) -> None:
     """Without this, its scheduler would be taken for one that nominates nobody, and storm."""
     here.stub.collections[GROUPS] = {"train": {"spec": {"priority": 0}}}
     pod = a_victim()
@@ -99,33 +105,56 @@ async def test_nothing_goes_for_one_of_a_group_that_does_not_outrank_it_but_its_
     here.stub.collections[THEIRS] = {"theirs": {"spec": {"priority": 10}}}
     victim = a_victim()
     victim["spec"] |= {"priority": 10}
-    response = await here.delete_and_nominate(victim, priority=5000, schedulingGroup={"podGroupName": "theirs"})
+    response = await here.delete_and_nominate(
+        victim, priority=5000, schedulingGroup={"podGroupName": "theirs"}
+    )
     assert here.marked() == ["train"]
     assert "uid-of-high" not in json.dumps(here.stub.patches)
     assert seconds_of(response) is not None
 
 
-async def test_a_jobs_deadline_that_is_moved_counts_as_it_was_seen_first(here: GuardFixture) -> None:
+async def test_a_jobs_deadline_that_is_moved_counts_as_it_was_seen_first(
+    here: GuardFixture,
+) -> None:
     began = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=1000)
     status = {"startTime": f"{began:%Y-%m-%dT%H:%M:%SZ}"}
     # Names of one Job: what is read of a name is remembered for a second.
     bounds = {"job": 1200, "same-job": 1290, "still-the-same": None, "and-again": 1290}
     here.stub.collections["/apis/batch/v1/namespaces/team-a/jobs"] = {
-        name: {"metadata": {"uid": "uid"}, "spec": {"activeDeadlineSeconds": seconds}, "status": status}
+        name: {
+            "metadata": {"uid": "uid"},
+            "spec": {"activeDeadlineSeconds": seconds},
+            "status": status,
+        }
         for name, seconds in bounds.items()
     }
     told = []
     for name in bounds:
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "uid", "controller": True}
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": name,
+            "uid": "uid",
+            "controller": True,
+        }
         told.append((await here.delete(a_victim(ownerReferences=[owner])))["status"]["message"])
     until_then = f"is let finish, until {began + timedelta(seconds=1200):%H:%M:%SZ}"
     assert [until_then in message for message in told] == [True, True, False, True]
 
 
 def a_budget(allowed: int, **selector: str) -> Any:
-    status = {"disruptionsAllowed": allowed, "observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1}
+    status = {
+        "disruptionsAllowed": allowed,
+        "observedGeneration": 1,
+        "currentHealthy": 1,
+        "desiredHealthy": 1,
+    }
     spec = {"selector": {"matchLabels": {"reprieve.dev/preemption-class": "4"} | selector}}
-    return {"metadata": {"name": "db", "namespace": "team-a", "generation": 1}, "spec": spec, "status": status}
+    return {
+        "metadata": {"name": "db", "namespace": "team-a", "generation": 1},
+        "spec": spec,
+        "status": status,
+    }
 
 
 def ready(**metadata: Any) -> Any:
@@ -144,13 +173,17 @@ BY_BUDGET = {
 
 
 @pytest.mark.parametrize(("budgets", "is_held"), BY_BUDGET.values(), ids=BY_BUDGET)
-async def test_an_eviction_of_one_of_a_budget(tmp_path: Path, budgets: Any, *, is_held: bool) -> None:
+async def test_an_eviction_of_one_of_a_budget(
+    tmp_path: Path, budgets: Any, *, is_held: bool
+) -> None:
     async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = budgets
         response = await here.evict()
         # Never allowed: the API server, which looks later, may find that the budget allows one, and nobody would have been told.
         assert response["status"]["code"] == 429
-        assert ("PodDisruptionBudget allows no eviction" in response["status"]["message"]) is is_held
+        assert (
+            "PodDisruptionBudget allows no eviction" in response["status"]["message"]
+        ) is is_held
         assert bool(here.stub.patches) is not is_held
 
 
@@ -190,10 +223,14 @@ async def test_nothing_is_said_of_budgets_that_are_read(
     assert "budgets not read" not in caplog.text
 
 
-async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_told(tmp_path: Path) -> None:
+async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_told(
+    tmp_path: Path,
+) -> None:
     values = [f"{number:063}" for number in range(1000)]
     large = a_budget(0)
-    large["spec"]["selector"]["matchExpressions"] = [{"key": "tier", "operator": "NotIn", "values": values}]
+    large["spec"]["selector"]["matchExpressions"] = [
+        {"key": "tier", "operator": "NotIn", "values": values}
+    ]
     async with guard_fixture(tmp_path, ready()) as here:
         here.stub.collections[BUDGETS] = {"db": large}
         assert "PodDisruptionBudget allows no eviction" in (await here.evict())["status"]["message"]
@@ -203,7 +240,9 @@ async def test_budgets_that_would_fill_the_memory_are_not_read_and_the_pod_is_to
         assert "asked to save a checkpoint first" in (await here.evict())["status"]["message"]
 
 
-async def test_the_budgets_are_not_waited_for_until_the_api_server_evicts_without_an_answer(tmp_path: Path) -> None:
+async def test_the_budgets_are_not_waited_for_until_the_api_server_evicts_without_an_answer(
+    tmp_path: Path,
+) -> None:
     pods = [ready(name=f"pod-{number}", uid=f"uid-{number}") for number in range(5)]
     async with guard_fixture(tmp_path, *pods) as here:
         here.stub.lists_released.clear()

@@ -40,13 +40,17 @@ def grouped(pod: Any, node: str = "node-2") -> Any:
     return pod
 
 
-async def test_on_a_node_to_which_nobody_is_nominated_its_scheduler_is_known_to_go_on(here: GuardFixture) -> None:
+async def test_on_a_node_to_which_nobody_is_nominated_its_scheduler_is_known_to_go_on(
+    here: GuardFixture,
+) -> None:
     response = await here.delete_and_nominate(grouped(a_victim()))
     assert response["status"]["reason"] == "NotFound"
     assert "uid-of-high" in json.dumps(here.stub.patches)
 
 
-async def test_one_whose_mark_nobody_takes_up_is_not_said_to_be_gone_for_ever(here: GuardFixture) -> None:
+async def test_one_whose_mark_nobody_takes_up_is_not_said_to_be_gone_for_ever(
+    here: GuardFixture,
+) -> None:
     seconds = 0.0
     here.guard._refusal_history._monotonic = lambda: seconds
     await here.delete_and_nominate(grouped(a_victim()))
@@ -56,7 +60,9 @@ async def test_one_whose_mark_nobody_takes_up_is_not_said_to_be_gone_for_ever(he
     assert (await here.delete(asked))["allowed"] is True
 
 
-async def test_of_one_that_nobody_may_preempt_it_is_told_when_to_come_back(here: GuardFixture) -> None:
+async def test_of_one_that_nobody_may_preempt_it_is_told_when_to_come_back(
+    here: GuardFixture,
+) -> None:
     # The nomination comes while that is under review, or is there by then.
     assert seconds_of(await here.delete_and_nominate(grouped(a_victim(labels=KEPT)))) in (4, 5)
     assert here.stub.patches == []
@@ -91,11 +97,15 @@ async def test_where_nobody_can_say_where_it_runs_it_may_go_for_any_of_them_and_
     assert here.stub.calls[TEAM] == 1
 
 
-async def test_however_many_are_nominated_elsewhere_those_count_where_some_of_it_runs(here: GuardFixture) -> None:
+async def test_however_many_are_nominated_elsewhere_those_count_where_some_of_it_runs(
+    here: GuardFixture,
+) -> None:
     for number in range(3, 15):
         await here.nominate(f"elsewhere-{number}", 2000, node=f"node-{number}")
     await here.nominate("never", preemptionPolicy="Never")
-    assert "preemptionPolicy is Never" in (await here.delete(grouped(a_victim())))["status"]["message"]
+    assert (
+        "preemptionPolicy is Never" in (await here.delete(grouped(a_victim())))["status"]["message"]
+    )
     assert here.stub.patches == []
 
 
@@ -106,7 +116,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("group", "spec"), OTHERS.values(), ids=OTHERS)
-async def test_nobody_on_another_node_is_suspected_where_the_group(here: GuardFixture, group: Any, spec: Any) -> None:
+async def test_nobody_on_another_node_is_suspected_where_the_group(
+    here: GuardFixture, group: Any, spec: Any
+) -> None:
     here.stub.collections[GROUPS] = {"train": {"spec": group}}
     victim = grouped(a_victim())
     victim["spec"] |= spec
@@ -115,28 +127,48 @@ async def test_nobody_on_another_node_is_suspected_where_the_group(here: GuardFi
 
 
 SETS = {
-    "asked for elsewhere, after the one beside the preemptor": (another_victim("mate", **GOES), NODE, "node-2"),
-    "asked for beside the preemptor, after the one elsewhere": (another_victim("mate", **GOES), "node-2", NODE),
+    "asked for elsewhere, after the one beside the preemptor": (
+        another_victim("mate", **GOES),
+        NODE,
+        "node-2",
+    ),
+    "asked for beside the preemptor, after the one elsewhere": (
+        another_victim("mate", **GOES),
+        "node-2",
+        NODE,
+    ),
 }
 
 
 @pytest.mark.parametrize(("mate", "its", "node"), SETS.values(), ids=SETS)
-async def test_no_pod_of_it_is_of_a_second_set(here: GuardFixture, mate: Any, its: str, node: str) -> None:
+async def test_no_pod_of_it_is_of_a_second_set(
+    here: GuardFixture, mate: Any, its: str, node: str
+) -> None:
     here.stub.collections[PODS] = {"mate": grouped(mate, its)}
-    assert (await here.delete_and_nominate(grouped(a_victim(), node)))["status"]["reason"] == "NotFound"
+    assert (await here.delete_and_nominate(grouped(a_victim(), node)))["status"][
+        "reason"
+    ] == "NotFound"
     assert here.marked() == ["train"]
 
 
 async def test_nor_is_a_pod_beside_one_of_it(here: GuardFixture) -> None:
-    goes = {"mate": grouped(another_victim("mate", **GOES)), "near": grouped(another_victim("near", **GOES), NODE)}
+    goes = {
+        "mate": grouped(another_victim("mate", **GOES)),
+        "near": grouped(another_victim("near", **GOES), NODE),
+    }
     here.stub.collections[PODS] = goes
     assert "asked to save" in (await here.delete_and_nominate(a_victim()))["status"]["message"]
     del goes["near"]
     assert "not gone yet" in (await here.delete(a_victim()))["status"]["message"]
 
 
-async def test_what_goes_of_it_for_another_preemptor_makes_no_two_sets_one(here: GuardFixture) -> None:
+async def test_what_goes_of_it_for_another_preemptor_makes_no_two_sets_one(
+    here: GuardFixture,
+) -> None:
     others = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-other"}}
-    goes = {"mate": grouped(another_victim("mate", **GOES)), "near": grouped(another_victim("near", **others), NODE)}
+    goes = {
+        "mate": grouped(another_victim("mate", **GOES)),
+        "near": grouped(another_victim("near", **others), NODE),
+    }
     here.stub.collections[PODS] = goes
     assert "not gone yet" in (await here.delete_and_nominate(a_victim()))["status"]["message"]

@@ -18,7 +18,9 @@ from reprieve_webhooks.snapshot import pod_pruning
 
 
 @asynccontextmanager
-async def watching(directory: Path, **stub: set[str]) -> AsyncIterator[tuple[StubApi, NominatedPods]]:
+async def watching(
+    directory: Path, **stub: set[str]
+) -> AsyncIterator[tuple[StubApi, NominatedPods]]:
     async with stub_api(directory, **stub) as (cluster, api):
         found = NominatedPods(api)
         running = asyncio.create_task(found.reflector.run())
@@ -40,16 +42,24 @@ async def test_before_the_list_and_once_nothing_was_heard_for_too_long_nobody_kn
         assert not found.is_fresh
 
 
-async def test_who_does_without_the_guard_waits_for_no_list_and_none_is_known(tmp_path: Path) -> None:
+async def test_who_does_without_the_guard_waits_for_no_list_and_none_is_known(
+    tmp_path: Path,
+) -> None:
     async with watching(tmp_path, barred={PODS}) as (_, found):
         await until(lambda: found.reflector.is_synced)
         assert not found.is_fresh
 
 
-async def test_of_a_pod_as_large_as_etcd_takes_so_much_is_kept_as_a_victim_may_go_for(tmp_path: Path) -> None:
+async def test_of_a_pod_as_large_as_etcd_takes_so_much_is_kept_as_a_victim_may_go_for(
+    tmp_path: Path,
+) -> None:
     values = [f"{number:063}" for number in range(15_000)]
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]}]
-    wish = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    wish = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+        }
+    }
     async with guard_fixture(tmp_path, a_victim()) as here:
         await here.nominate("large", affinity=wish)
         (kept,) = here.guard.nominated_pods.reflector.items.values()

@@ -25,7 +25,12 @@ from reprieve_testing.guard_scene import (
 )
 
 REPRIEVED = eviction.render(
-    Eviction(eviction_id="e", phase=Phase.REPRIEVED, requested_at=NOW, deadline=NOW + timedelta(minutes=5))
+    Eviction(
+        eviction_id="e",
+        phase=Phase.REPRIEVED,
+        requested_at=NOW,
+        deadline=NOW + timedelta(minutes=5),
+    )
 )
 
 
@@ -55,7 +60,9 @@ async def test_kubernetes_own_is_put_off_for_one(here: GuardFixture, metadata: A
 
 
 async def test_kubernetes_own_may_have_a_second_set(tmp_path: Path) -> None:
-    elsewhere = another_victim("elsewhere", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-critical"})
+    elsewhere = another_victim(
+        "elsewhere", labels=MARKED, annotations=HINT | {keys.PREEMPTOR: "uid-of-critical"}
+    )
     elsewhere["spec"]["nodeName"] = "node-2"
     async with guard_fixture(tmp_path, a_victim()) as here:
         here.stub.collections[PODS] = {"elsewhere": elsewhere}
@@ -79,7 +86,10 @@ async def test_kubernetes_own_that_waits_there_is_not_hidden_by(
     await here.nominate("mine", ago=ago)
     if is_chosen:
         here.victim_sets.choose("mine", "train")
-    assert "asked to save a checkpoint first" in (await here.delete(a_victim(**metadata)))["status"]["message"]
+    assert (
+        "asked to save a checkpoint first"
+        in (await here.delete(a_victim(**metadata)))["status"]["message"]
+    )
     ((_, patch),) = here.stub.patches
     assert patch["metadata"]["annotations"][keys.PREEMPTOR] == "uid-of-critical"
 
@@ -88,7 +98,9 @@ async def test_nor_by_many_who_may_not_have_it(here: GuardFixture) -> None:
     await here.nominate("critical", CRITICAL)
     for number in range(12):
         await here.nominate(f"never-{number}", ago=0.01, preemptionPolicy="Never")
-    assert "asked to save a checkpoint first" in (await here.delete(a_victim()))["status"]["message"]
+    assert (
+        "asked to save a checkpoint first" in (await here.delete(a_victim()))["status"]["message"]
+    )
     assert "uid-of-critical" in json.dumps(here.stub.patches)
 
 
@@ -119,7 +131,9 @@ async def test_a_protected_pod_does_not_go_for_kubernetes_own_that_is_being_boun
 
 
 @pytest.mark.parametrize("ago", BINDING.values(), ids=BINDING)
-async def test_whoever_is_being_bound_there_is_not_whom_a_victim_goes_for(here: GuardFixture, ago: float) -> None:
+async def test_whoever_is_being_bound_there_is_not_whom_a_victim_goes_for(
+    here: GuardFixture, ago: float
+) -> None:
     await here.nominate("mine")
     await here.nominate("binds", 2000, is_binding=True, ago=ago)
     # Nor does its nomination show that somebody goes on while the deletion is under review.
@@ -129,11 +143,16 @@ async def test_whoever_is_being_bound_there_is_not_whom_a_victim_goes_for(here: 
 
 async def test_nor_is_one_that_is_nominated_to_be_bound_meanwhile(here: GuardFixture) -> None:
     await here.nominate("mine")
-    assert seconds_of(await here.delete_and_nominate(a_victim(), "binds", 2000, is_binding=True)) is None
+    assert (
+        seconds_of(await here.delete_and_nominate(a_victim(), "binds", 2000, is_binding=True))
+        is None
+    )
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_where_only_kubernetes_own_is_being_bound_it_is_as_if_nobody_were_nominated(here: GuardFixture) -> None:
+async def test_where_only_kubernetes_own_is_being_bound_it_is_as_if_nobody_were_nominated(
+    here: GuardFixture,
+) -> None:
     await here.nominate("critical", CRITICAL, is_binding=True)
     assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
     ((_, patch),) = here.stub.patches

@@ -48,12 +48,16 @@ async def test_a_nomination_that_is_on_its_way_is_waited_for(here: GuardFixture)
     assert here.stub.patches == []
 
 
-async def test_a_scheduler_whose_preemptor_was_nominated_meanwhile_is_known_to_go_on(here: GuardFixture) -> None:
+async def test_a_scheduler_whose_preemptor_was_nominated_meanwhile_is_known_to_go_on(
+    here: GuardFixture,
+) -> None:
     await here.delete_and_nominate(a_victim())
     assert seconds_of(await here.delete(a_victim(labels=MARKED))) == 4
 
 
-async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_however_many_ask(here: GuardFixture) -> None:
+async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_however_many_ask(
+    here: GuardFixture,
+) -> None:
     """Each pod of a Job asks for the same victim, one right after the other."""
     assert seconds_of(await here.delete(a_victim())) is None
     assert len(here.stub.patches) == 1
@@ -61,7 +65,9 @@ async def test_without_a_nomination_the_scheduler_is_taken_to_stand_still_howeve
         assert seconds_of(await here.delete(a_victim(labels=MARKED))) is None
 
 
-async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_is_told_a_short_time(here: GuardFixture) -> None:
+async def test_one_that_was_nominated_a_moment_ago_is_the_one_and_is_told_a_short_time(
+    here: GuardFixture,
+) -> None:
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
     await here.nominate("mine", ago=0.9)
     assert seconds_of(await here.delete(a_victim())) == 4
@@ -119,7 +125,9 @@ async def test_whom_the_victim_was_chosen_for_goes_before_all_that_are_nominated
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_the_nomination_of_whom_the_victim_was_chosen_for_is_waited_for(here: GuardFixture) -> None:
+async def test_the_nomination_of_whom_the_victim_was_chosen_for_is_waited_for(
+    here: GuardFixture,
+) -> None:
     """Another's, of a moment ago or while that is waited for, is none of it."""
     await here.nominate("before", ago=0.1, preemptionPolicy="Never")
     here.victim_sets.choose("mine", "train")
@@ -133,7 +141,9 @@ async def test_the_nomination_of_whom_the_victim_was_chosen_for_is_waited_for(he
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_where_whom_it_was_chosen_for_is_not_nominated_it_may_go_for_any_that_is(here: GuardFixture) -> None:
+async def test_where_whom_it_was_chosen_for_is_not_nominated_it_may_go_for_any_that_is(
+    here: GuardFixture,
+) -> None:
     await here.nominate("mine")
     await here.nominate("fresh", priority=2000, ago=0.1, preemptionPolicy="Never")
     here.victim_sets.choose("late", "train")
@@ -174,16 +184,23 @@ async def test_victims_that_are_too_many_to_be_read_leave_nobody_without_notice(
     ) == 1
 
 
-async def test_reviews_at_the_same_time_share_one_list_of_the_victims_under_way(here: GuardFixture) -> None:
+async def test_reviews_at_the_same_time_share_one_list_of_the_victims_under_way(
+    here: GuardFixture,
+) -> None:
     """Without this, those of one scheduler would wait for each other's, and the last for longer than the API server does."""
     await here.nominate("mine")
     listed, asked = here.stub.calls[PODS], here.facts.reads
     here.stub.lists_released.clear()
-    deletions = [asyncio.create_task(here.delete(another_victim(f"pod-{number}"))) for number in range(16)]
+    deletions = [
+        asyncio.create_task(here.delete(another_victim(f"pod-{number}"))) for number in range(16)
+    ]
     # Each has looked at its victim and at the preemptor: the list is what comes next.
     await until(lambda: here.facts.reads - asked == 32 and here.stub.calls[PODS] > listed)
     here.stub.lists_released.set()
-    assert all("asked to save" in response["status"]["message"] for response in await asyncio.gather(*deletions))
+    assert all(
+        "asked to save" in response["status"]["message"]
+        for response in await asyncio.gather(*deletions)
+    )
     assert here.stub.calls[PODS] - listed == 1
 
 
@@ -231,7 +248,9 @@ async def test_where_the_victims_under_way_cannot_be_read_the_pod_is_told(
     assert caplog.text.count("victims under way not read") == 1
 
 
-async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(here: GuardFixture) -> None:
+async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(
+    here: GuardFixture,
+) -> None:
     await here.nominate("waits")
     assert seconds_of(await here.delete(a_victim())) is None
     times = [seconds_of(await here.delete(a_victim(labels=MARKED))) for _ in range(6)]
@@ -240,13 +259,19 @@ async def test_a_nomination_of_before_shows_nothing_until_the_preemptor_insists(
 
 
 @pytest.mark.parametrize(("said", "is_timed"), [("asynchronous", True), ("synchronous", False)])
-async def test_an_admin_may_say_how_the_scheduler_preempts(here: GuardFixture, said: str, *, is_timed: bool) -> None:
-    here.facts.facts = Facts(operator_is_live=True, settings=PolicySettings(scheduler_preemption=said))
+async def test_an_admin_may_say_how_the_scheduler_preempts(
+    here: GuardFixture, said: str, *, is_timed: bool
+) -> None:
+    here.facts.facts = Facts(
+        operator_is_live=True, settings=PolicySettings(scheduler_preemption=said)
+    )
     response = await (here.delete(a_victim()) if is_timed else here.delete_and_nominate(a_victim()))
     assert ("retryAfterSeconds" in response["status"]["details"]) is is_timed
 
 
-async def test_the_whole_set_that_was_chosen_is_marked_and_one_that_cannot_be_is_left(tmp_path: Path) -> None:
+async def test_the_whole_set_that_was_chosen_is_marked_and_one_that_cannot_be_is_left(
+    tmp_path: Path,
+) -> None:
     async with guard_fixture(tmp_path, *map(another_victim, ("train", "two", "three"))) as here:
         here.victim_sets.choose("high", "train", "two", "three")
         here.stub.refuses = {f"{TEAM}/two": 403}
@@ -266,7 +291,9 @@ async def test_each_of_a_set_is_ruled_on_as_if_it_were_asked_for_itself(tmp_path
         another_victim("last"),
     ]
     async with guard_fixture(tmp_path, a_victim(), *fellows) as here:
-        here.victim_sets.choose("high", "train", *(one["metadata"]["name"] for one in fellows), "gone")
+        here.victim_sets.choose(
+            "high", "train", *(one["metadata"]["name"] for one in fellows), "gone"
+        )
         await here.delete_and_nominate(a_victim())
         assert here.marked() == ["train", "last"]
 
@@ -280,7 +307,9 @@ async def test_nobody_is_marked_for_another_preemptors_set(tmp_path: Path) -> No
         assert here.marked() == ["train"]
 
 
-async def test_of_several_nominated_the_one_that_the_victim_was_chosen_for_counts(here: GuardFixture) -> None:
+async def test_of_several_nominated_the_one_that_the_victim_was_chosen_for_counts(
+    here: GuardFixture,
+) -> None:
     await here.nominate("stuck", priority=2000, preemptionPolicy="Never")
     await here.nominate("mine")
     here.victim_sets.choose("mine", "train")
@@ -301,7 +330,9 @@ async def test_of_several_nominated_all_have_to_be_refused(here: GuardFixture) -
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 
-async def test_a_scheduler_sleeps_over_the_last_of_a_set_and_is_through_with_the_others(here: GuardFixture) -> None:
+async def test_a_scheduler_sleeps_over_the_last_of_a_set_and_is_through_with_the_others(
+    here: GuardFixture,
+) -> None:
     await here.delete_and_nominate(a_victim())
     for victims, code in ((("train", "two"), 404), (("two", "train"), 429)):
         here.victim_sets.choose("high", *victims)
@@ -311,7 +342,9 @@ async def test_a_scheduler_sleeps_over_the_last_of_a_set_and_is_through_with_the
     assert (await here.delete(a_victim(labels=GANG)))["status"]["reason"] == "NotFound"
 
 
-async def test_one_that_was_not_marked_never_passes_for_gone_and_is_asked_for_again_soon(here: GuardFixture) -> None:
+async def test_one_that_was_not_marked_never_passes_for_gone_and_is_asked_for_again_soon(
+    here: GuardFixture,
+) -> None:
     here.stub.refuses = {f"{TEAM}/train": 409}
     here.victim_sets.choose("high", "train", "two")
     response = await here.delete_and_nominate(a_victim())
@@ -319,7 +352,9 @@ async def test_one_that_was_not_marked_never_passes_for_gone_and_is_asked_for_ag
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 429
 
 
-async def test_a_gang_that_is_asked_for_again_and_again_no_longer_passes_for_gone(here: GuardFixture) -> None:
+async def test_a_gang_that_is_asked_for_again_and_again_no_longer_passes_for_gone(
+    here: GuardFixture,
+) -> None:
     """Its scheduler looks at its preemptor whenever a pod ends anywhere."""
     here.guard._refusal_history._monotonic = lambda: here.clock_seconds
     await here.delete_and_nominate(a_victim())
@@ -334,7 +369,9 @@ async def test_a_gang_that_is_asked_for_again_and_again_no_longer_passes_for_gon
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
 
 
-GOING = a_scheduled_pod("going", "node-2", is_leaving=True, notified=True, release_expected_at=stages.NOW)
+GOING = a_scheduled_pod(
+    "going", "node-2", is_leaving=True, notified=True, release_expected_at=stages.NOW
+)
 MINE = GangKey("team-b", "mine")
 
 
@@ -346,7 +383,9 @@ COMING = {"on any node": a_mate(), "where it is nominated": a_mate(nominated_nod
 
 
 @pytest.mark.parametrize("mate", COMING.values(), ids=COMING)
-async def test_a_gang_gets_no_second_set_while_it_has_room_coming(tmp_path: Path, mate: Preemptor) -> None:
+async def test_a_gang_gets_no_second_set_while_it_has_room_coming(
+    tmp_path: Path, mate: Preemptor
+) -> None:
     """Its scheduler may have chosen by itself: the extender did not answer."""
     async with guard_fixture(tmp_path, a_victim(), stage=FixedClusterView([GOING], [mate])) as here:
         response = await here.delete_and_nominate(a_victim())
@@ -367,7 +406,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("stage", OTHERS.values(), ids=OTHERS)
-async def test_victims_are_marked_for_a_preemptor_that(tmp_path: Path, stage: FixedClusterView) -> None:
+async def test_victims_are_marked_for_a_preemptor_that(
+    tmp_path: Path, stage: FixedClusterView
+) -> None:
     async with guard_fixture(tmp_path, a_victim(), stage=stage) as here:
         await here.delete_and_nominate(a_victim())
         assert here.marked() == ["train"]

@@ -39,11 +39,16 @@ class Stored:
 
 
 def a_configuration(*configs: Any) -> Any:
-    webhooks = [{"name": f"{number}.reprieve.dev", "clientConfig": config} for number, config in enumerate(configs)]
+    webhooks = [
+        {"name": f"{number}.reprieve.dev", "clientConfig": config}
+        for number, config in enumerate(configs)
+    ]
     return {"metadata": {"name": "reprieve-webhooks"}, "webhooks": webhooks}
 
 
-async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_are_not_served(tmp_path: Path) -> None:
+async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_are_not_served(
+    tmp_path: Path,
+) -> None:
     where = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     secret = path_of(b"key")
     told = a_configuration(
@@ -76,7 +81,9 @@ async def test_the_api_server_is_told_a_path_that_nobody_can_guess_and_others_ar
 
 async def test_at_another_path_nobody_is_heard(here: GuardFixture) -> None:
     here.server.webhooks.serve_guard_at([path_of(b"key")])
-    review = json.dumps(a_review(None, old=a_victim(), operation="DELETE", userInfo=SCHEDULER)).encode()
+    review = json.dumps(
+        a_review(None, old=a_victim(), operation="DELETE", userInfo=SCHEDULER)
+    ).encode()
     assert (await here.server.send("/guard", review))[0] == 404
     assert (await here.server.send(path_of(b"another"), review))[0] == 404
     assert (await here.server.send(path_of(b"key"), review))[0] == 200

@@ -18,13 +18,17 @@ KEYS = st.sampled_from(
      "priorityClassName", "containers", "resources", "requests", "cpu", "value", "data", "items", "replicatedJobs",
      keys.PREEMPTION_CLASS, keys.CHECKPOINT_HINT, keys.PREEMPTION_PRIORITY_CLASS, keys.PREEMPTIBLE],
 )  # fmt: skip
-API_VERSIONS = sorted({f"{row.group}/{version}".lstrip("/") for row in KINDS.values() for version in row.versions})
+API_VERSIONS = sorted(
+    {f"{row.group}/{version}".lstrip("/") for row in KINDS.values() for version in row.versions}
+)
 
 
 def objects(texts: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
     scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | texts
     values: st.SearchStrategy[Any] = st.recursive(
-        scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=20
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+        max_leaves=20,
     )
     types = {
         "apiVersion": st.sampled_from([*API_VERSIONS, "jobset.x-k8s.io/v1alpha2"]),

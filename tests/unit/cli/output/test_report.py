@@ -16,18 +16,33 @@ from reprieve_cli.output.formats.report import JsonReport, TableReport
 TALLY = Summary(objects=2, violations=2)
 
 
-def a_finding(name: str = "p", namespace: str = "team", rule: str = "checkpoint", **fields: str) -> Finding:
+def a_finding(
+    name: str = "p", namespace: str = "team", rule: str = "checkpoint", **fields: str
+) -> Finding:
     level = Level(fields.pop("level", "violation"))
     placed = ObjectName("Pod", namespace, name)
-    return Finding(level=level, message="no", path="spec", object=placed, rule=rule, enforcement="enforce", **fields)
+    return Finding(
+        level=level,
+        message="no",
+        path="spec",
+        object=placed,
+        rule=rule,
+        enforcement="enforce",
+        **fields,
+    )
 
 
 def test_a_table_has_titles_once_and_columns_that_fit() -> None:
     table = TableReport()
-    first, second = table.page([a_finding(), a_finding("longer-name")]), table.page([a_finding("x")])
+    first, second = (
+        table.page([a_finding(), a_finding("longer-name")]),
+        table.page([a_finding("x")]),
+    )
     titles, *rows = click.unstyle(first).splitlines()
     assert titles.split() == ["NAMESPACE", "KIND", "NAME", "ENFORCEMENT", "RULE", "SAID"]
-    assert {line.index("spec: no") for line in (*rows, *second.splitlines())} == {titles.index("SAID")}
+    assert {line.index("spec: no") for line in (*rows, *second.splitlines())} == {
+        titles.index("SAID")
+    }
     assert table.end(TALLY) == "2 objects checked: 2 violations, 0 warnings\n"
 
 
@@ -45,9 +60,13 @@ def test_a_cell_that_says_nothing_is_a_dash_and_a_warning_says_that_it_is_one() 
 @pytest.mark.parametrize("pages", [[], [[]], [["a"]], [["a", "b"], [], ["c"]]])
 def test_a_document_is_one_whatever_the_pages_are(pages: list[list[str]]) -> None:
     report = JsonReport()
-    text = "".join(report.page([a_finding(name) for name in page]) for page in pages) + report.end(TALLY)
+    text = "".join(report.page([a_finding(name) for name in page]) for page in pages) + report.end(
+        TALLY
+    )
     document = json.loads(text)
-    assert [each["object"]["name"] for each in document["findings"]] == [name for page in pages for name in page]
+    assert [each["object"]["name"] for each in document["findings"]] == [
+        name for page in pages for name in page
+    ]
     assert document["summary"] == {"objects": 2, "violations": 2, "warnings": 0, "unreadable": 0}
 
 
@@ -60,7 +79,12 @@ def test_gauges_are_zero_where_nothing_is_wrong() -> None:
     gauges.count_checked("Namespace", 3)
     assert gauges.page([]) == ""
     found = samples(gauges.end(Summary()))
-    assert found['reprieve_audit_violations{rule="namespace-policy",kind="Namespace",enforcement="enforce"}'] == "0"
+    assert (
+        found[
+            'reprieve_audit_violations{rule="namespace-policy",kind="Namespace",enforcement="enforce"}'
+        ]
+        == "0"
+    )
     assert found['reprieve_audit_objects{kind="Namespace"}'] == "3"
 
 
@@ -99,7 +123,9 @@ def test_progress_is_not_for_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.stderr.getvalue() == ""
 
 
-def test_a_fault_of_ours_is_no_violation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_of_ours_is_no_violation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["reprieve", "check", "-"])
     monkeypatch.setattr("reprieve_cli.commands.check._known_objects", lambda *_, **__: 1 / 0)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))

@@ -21,7 +21,9 @@ EVICTED = replace(an_eviction().build(), must_evict=True)
 ALMOST_COMPLETE = Protection(ProtectionReason.NEAR_COMPLETION, after(60))
 
 
-def a_muster(origin: Eviction, *, is_under_way: bool = False, protected_by: Protection | None = None) -> GangEviction:
+def a_muster(
+    origin: Eviction, *, is_under_way: bool = False, protected_by: Protection | None = None
+) -> GangEviction:
     muster = GangEviction("train", disruption.decide_gang("train", origin, ()), {})
     muster.is_in_progress, muster.protection = is_under_way, protected_by
     return muster
@@ -41,7 +43,11 @@ SEEN = {
     "it is, and so is the pod": (a_muster(EVICTED, is_under_way=True), BY_AN_EVICTION, True),
     "a person insists all the same": (a_muster(EVICTED, is_under_way=True), BY_A_PERSON, False),
     "its gang is a scheduler's": (a_muster(PREEMPTED, is_under_way=True), NOBODY, False),
-    "it is, and the pod is evicted": (a_muster(PREEMPTED, is_under_way=True), BY_AN_EVICTION, False),
+    "it is, and the pod is evicted": (
+        a_muster(PREEMPTED, is_under_way=True),
+        BY_AN_EVICTION,
+        False,
+    ),
     "the pod is evicted, the gang goes nowhere yet": (a_muster(PREEMPTED), BY_AN_EVICTION, True),
 }
 
@@ -61,7 +67,9 @@ BEGINS = {
 
 
 @pytest.mark.parametrize(("muster", "must_evict"), BEGINS.values(), ids=BEGINS)
-def test_an_eviction_of_one_has_all_of_the_gang_evicted(muster: GangEviction, *, must_evict: bool) -> None:
+def test_an_eviction_of_one_has_all_of_the_gang_evicted(
+    muster: GangEviction, *, must_evict: bool
+) -> None:
     begun = asyncio.run(member_of(muster).look_up_gang(VictimPod(), EVICTED, begins=True))
     other = member_of(muster).initial_state("other", None, after(1))
     assert (begun.phase, begun.gang, begun.must_evict) == (Phase.REQUESTED, "train", must_evict)

@@ -172,7 +172,9 @@ def test_all_mistakes_are_said_at_once() -> None:
     }
     found = checkpoint_plan.parse(annotations, DEFAULTS)
     assert isinstance(found, tuple)
-    assert {violation.path for violation in found} == {f"metadata.annotations[{key}]" for key in annotations}
+    assert {violation.path for violation in found} == {
+        f"metadata.annotations[{key}]" for key in annotations
+    }
     assert str(found[0]) == (
         "metadata.annotations[reprieve.dev/checkpoint]: "
         'Unsupported value: "maybe": supported values: "auto", "manual", "none"'
@@ -196,7 +198,9 @@ LENIENT = {
 
 
 @pytest.mark.parametrize(("annotations", "timeout_seconds"), LENIENT.values(), ids=LENIENT)
-def test_a_plan_that_no_webhook_checked_is_read_leniently(annotations: dict[str, str], timeout_seconds: int) -> None:
+def test_a_plan_that_no_webhook_checked_is_read_leniently(
+    annotations: dict[str, str], timeout_seconds: int
+) -> None:
     plan = checkpoint_plan.read_leniently(annotations, DEFAULTS)
     assert plan.timeout_seconds == timeout_seconds
     assert plan.hint == HttpHint(8080, "/checkpoint")

@@ -14,7 +14,12 @@ from reprieve_testing.builders import after
 from reprieve_testing.texts import is_showable
 
 REQUEST = CheckpointRequest(
-    eviction_id="uid-1", attempt=2, deadline=after(600), reason="descheduler", preemption_class=4, may_extend=True
+    eviction_id="uid-1",
+    attempt=2,
+    deadline=after(600),
+    reason="descheduler",
+    preemption_class=4,
+    may_extend=True,
 )
 
 
@@ -46,7 +51,9 @@ READ = {
     ),
     "has saved, what and where": (
         '{"state":"saved","id":"uid-1","step":4200,"path":"/ckpt/4200"}',
-        CheckpointAnswer(state=AnswerState.SAVED, eviction_id="uid-1", step=4200, path="/ckpt/4200"),
+        CheckpointAnswer(
+            state=AnswerState.SAVED, eviction_id="uid-1", step=4200, path="/ckpt/4200"
+        ),
     ),
     "asks for time": (
         '{"state":"defer","deferSeconds":60}',
@@ -56,7 +63,10 @@ READ = {
         '{"state":"cannot","message":"disk full\\n"}',
         CheckpointAnswer(state=AnswerState.CANNOT, message="disk full "),
     ),
-    "unknown fields are ignored": ('{"state":"accepted","pid":1}', contract.ACCEPTED_WITHOUT_DOCUMENT),
+    "unknown fields are ignored": (
+        '{"state":"accepted","pid":1}',
+        contract.ACCEPTED_WITHOUT_DOCUMENT,
+    ),
     "a path too long to be kept is left out, not cut": (
         json.dumps({"state": "saved", "path": "x" * 513}),
         CheckpointAnswer(state=AnswerState.SAVED),
@@ -86,23 +96,50 @@ REFUSED = {
     "bytes that are no text": (b"\xff\xfe\xfa", "answer: Invalid value: "),
     "a list": ("[]", 'answer: Invalid value: "[]": must be a JSON object'),
     "no state": ("{}", f'answer.state: Unsupported value: "null": supported values: {STATES}'),
-    "an unknown state": ('{"state":"done"}', f'answer.state: Unsupported value: "done": supported values: {STATES}'),
-    "a list as state": ('{"state":["saved"]}', 'answer.state: Unsupported value: "[…]": supported values: '),
-    "a number as id": ('{"state":"saved","id":1}', 'answer.id: Invalid value: "1": must be a string'),
+    "an unknown state": (
+        '{"state":"done"}',
+        f'answer.state: Unsupported value: "done": supported values: {STATES}',
+    ),
+    "a list as state": (
+        '{"state":["saved"]}',
+        'answer.state: Unsupported value: "[…]": supported values: ',
+    ),
+    "a number as id": (
+        '{"state":"saved","id":1}',
+        'answer.id: Invalid value: "1": must be a string',
+    ),
     "a negative step": (
         '{"state":"saved","step":-1}',
         'answer.step: Invalid value: "-1": must be a whole number, 0 or more',
     ),
-    "a boolean as step": ('{"state":"saved","step":true}', 'answer.step: Invalid value: "true": must be a whole'),
-    "a step that no number format holds": ('{"state":"saved","step":9007199254740993}', "answer.step: Invalid value"),
-    "a number as path": ('{"state":"saved","path":1}', 'answer.path: Invalid value: "1": must be a string'),
-    "more than all": ('{"state":"saving","progress":1.5}', 'answer.progress: Invalid value: "1.5": must be between 0'),
-    "NaN": ('{"state":"saving","progress":NaN}', 'answer.progress: Invalid value: "NaN": must be between 0 and 1'),
+    "a boolean as step": (
+        '{"state":"saved","step":true}',
+        'answer.step: Invalid value: "true": must be a whole',
+    ),
+    "a step that no number format holds": (
+        '{"state":"saved","step":9007199254740993}',
+        "answer.step: Invalid value",
+    ),
+    "a number as path": (
+        '{"state":"saved","path":1}',
+        'answer.path: Invalid value: "1": must be a string',
+    ),
+    "more than all": (
+        '{"state":"saving","progress":1.5}',
+        'answer.progress: Invalid value: "1.5": must be between 0',
+    ),
+    "NaN": (
+        '{"state":"saving","progress":NaN}',
+        'answer.progress: Invalid value: "NaN": must be between 0 and 1',
+    ),
     "a text as seconds": (
         '{"state":"defer","deferSeconds":"60"}',
         'answer.deferSeconds: Invalid value: "60": must be a whole number, 0 or more',
     ),
-    "a list as message": ('{"state":"cannot","message":[]}', 'answer.message: Invalid value: "[…]": must be a string'),
+    "a list as message": (
+        '{"state":"cannot","message":[]}',
+        'answer.message: Invalid value: "[…]": must be a string',
+    ),
     "20 KB": ("x" * 20_480, "answer: Invalid value: "),
 }
 

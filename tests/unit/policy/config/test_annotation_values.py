@@ -35,16 +35,46 @@ READ: dict[str, tuple[Value[Any], str, object]] = {
 REFUSED: dict[str, tuple[Value[Any], str, ViolationKind, str]] = {
     "another word": (COLOUR, "Red", ViolationKind.UNSUPPORTED, 'supported values: "red", "green"'),
     "a text beside the pattern": (NAME, "ab1", ViolationKind.UNSUPPORTED, "must be lower case"),
-    "a line end behind the pattern": (NAME, "ab\n", ViolationKind.UNSUPPORTED, "must be lower case"),
+    "a line end behind the pattern": (
+        NAME,
+        "ab\n",
+        ViolationKind.UNSUPPORTED,
+        "must be lower case",
+    ),
     "a text longer than may be": (NAME, "abcdef", ViolationKind.UNSUPPORTED, "must be lower case"),
-    "a number too low": (PERCENT, "-1", ViolationKind.INVALID, "must be a whole number between 0 and 100"),
-    "a number too high": (PERCENT, "101", ViolationKind.INVALID, "must be a whole number between 0 and 100"),
-    "a number too high, in its own words": (CAPPED, "101", ViolationKind.INVALID, "must be at most all"),
+    "a number too low": (
+        PERCENT,
+        "-1",
+        ViolationKind.INVALID,
+        "must be a whole number between 0 and 100",
+    ),
+    "a number too high": (
+        PERCENT,
+        "101",
+        ViolationKind.INVALID,
+        "must be a whole number between 0 and 100",
+    ),
+    "a number too high, in its own words": (
+        CAPPED,
+        "101",
+        ViolationKind.INVALID,
+        "must be at most all",
+    ),
     "a number too low, in its own words": (CAPPED, "-2", ViolationKind.INVALID, "must be a share"),
-    "a number beyond int64": (CAPPED, "9223372036854775808", ViolationKind.INVALID, "must be a share"),
+    "a number beyond int64": (
+        CAPPED,
+        "9223372036854775808",
+        ViolationKind.INVALID,
+        "must be a share",
+    ),
     "no duration": (BRIEF, "soon", ViolationKind.INVALID, duration.EXPECTED),
     "no time at all": (BRIEF, "0h", ViolationKind.INVALID, "must be longer than 0s"),
-    "a longer duration": (BRIEF, "91s", ViolationKind.INVALID, "must be at most 1m30s, says the test"),
+    "a longer duration": (
+        BRIEF,
+        "91s",
+        ViolationKind.INVALID,
+        "must be at most 1m30s, says the test",
+    ),
 }
 
 
@@ -55,7 +85,9 @@ def test_what_is_accepted_is_read(value: Value[Any], text: str, want: object) ->
 
 
 @pytest.mark.parametrize(("value", "text", "kind", "detail"), REFUSED.values(), ids=REFUSED)
-def test_what_is_not_is_a_violation(value: Value[Any], text: str, kind: ViolationKind, detail: str) -> None:
+def test_what_is_not_is_a_violation(
+    value: Value[Any], text: str, kind: ViolationKind, detail: str
+) -> None:
     want = Violation("path", kind, text, detail)
     assert value.parse(text, "path") == want
     assert value.check(text, "path") == want
@@ -89,5 +121,8 @@ def test_every_field_belongs_to_a_rule() -> None:
 
 def test_a_field_knows_its_path() -> None:
     label, annotation = FIELDS[0], fields.PRIORITY_CLASS_FIELDS[-1]
-    assert label.path("spec.template.") == "spec.template.metadata.labels[reprieve.dev/preemption-class]"
+    assert (
+        label.path("spec.template.")
+        == "spec.template.metadata.labels[reprieve.dev/preemption-class]"
+    )
     assert annotation.path() == "metadata.annotations[reprieve.dev/default-preemption-class]"

@@ -27,13 +27,17 @@ CASES = {
     "what it says holds": Case([TWO], 2),
     "what it leaves out is the default, not what it said before": Case([TWO, {}], 4),
     "a broken one changes nothing": Case([TWO, BROKEN], 2, is_as_written=False),
-    "a second broken one changes nothing either": Case([TWO, BROKEN, {"ceiling": "x"}], 2, is_as_written=False),
+    "a second broken one changes nothing either": Case(
+        [TWO, BROKEN, {"ceiling": "x"}], 2, is_as_written=False
+    ),
     "a broken one from the start leaves the defaults": Case([BROKEN], 4, is_as_written=False),
     "a key that nobody knows breaks it": Case([TWO, {"defaultClass": "3"}], 2, is_as_written=False),
     "one that is mended holds": Case([TWO, BROKEN, THREE], 3),
     "deleted, the defaults hold": Case([TWO, NONE], 4),
     "deleted while it was broken, the defaults hold": Case([TWO, BROKEN, NONE], 4),
-    "what was deleted does not come back with a broken one": Case([TWO, NONE, BROKEN], 4, is_as_written=False),
+    "what was deleted does not come back with a broken one": Case(
+        [TWO, NONE, BROKEN], 4, is_as_written=False
+    ),
 }
 
 
@@ -43,7 +47,10 @@ def test_in_force(case: Case) -> None:
     for data in case.story:
         held = decide_effective_policy(held, data)
 
-    assert (held.settings.default_class, held.is_config_map_valid) == (case.default_class, case.is_as_written)
+    assert (held.settings.default_class, held.is_config_map_valid) == (
+        case.default_class,
+        case.is_as_written,
+    )
     assert bool(held.error_message) is not case.is_as_written
 
 
@@ -54,7 +61,9 @@ def test_a_complaint_names_what_is_wrong_without_repeating_values() -> None:
 
 
 def test_a_complaint_stays_short_however_much_is_wrong() -> None:
-    held = decide_effective_policy(EffectivePolicy(), {f"{number}" * 200: "x" for number in range(5000)})
+    held = decide_effective_policy(
+        EffectivePolicy(), {f"{number}" * 200: "x" for number in range(5000)}
+    )
 
     assert len(held.violations) == 5000
     assert len(held.error_message) < 4000

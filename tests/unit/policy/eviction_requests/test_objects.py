@@ -30,12 +30,23 @@ WITHDRAWN = {"name": "acme.io/drainer", "intent": "Withdrawn"}
 
 
 def read(
-    state: str = "Active", *, pod: Any = POD, own: Any = None, name: str = RESPONDER_NAME, **status: Any
+    state: str = "Active",
+    *,
+    pod: Any = POD,
+    own: Any = None,
+    name: str = RESPONDER_NAME,
+    **status: Any,
 ) -> ResponderAssignment | None:
     spec = {"target": {} if pod is None else {"pod": pod}}
     document = {
-        "targetResponders": [{"name": "other.io/first", "state": "Completed"}, {"name": name, "state": state}],
-        "responders": [{"name": "other.io/first"}, {"name": name, "startTime": STARTED, **(own or {})}],
+        "targetResponders": [
+            {"name": "other.io/first", "state": "Completed"},
+            {"name": name, "state": state},
+        ],
+        "responders": [
+            {"name": "other.io/first"},
+            {"name": name, "startTime": STARTED, **(own or {})},
+        ],
         "requesters": [WANTS],
         **status,
     }
@@ -61,7 +72,10 @@ TURNS: dict[str, tuple[ResponderTurn, ResponderTurn]] = {
     "not yet": (turn_of("Inactive"), ResponderTurn.INACTIVE),
     "handed on for want of a heartbeat": (turn_of("Interrupted"), ResponderTurn.INACTIVE),
     "done, as the controller has seen": (turn_of("Completed"), ResponderTurn.INACTIVE),
-    "done, as the controller has not seen yet": (turn_of(own={"completionTime": STARTED}), ResponderTurn.INACTIVE),
+    "done, as the controller has not seen yet": (
+        turn_of(own={"completionTime": STARTED}),
+        ResponderTurn.INACTIVE,
+    ),
     "cancelled": (turn_of("Canceled"), ResponderTurn.CANCELLED),
     "cancelled, by its condition": (
         turn_of("Interrupted", **condition("Failed", "CanceledDueToNoRequesters")),
@@ -70,8 +84,14 @@ TURNS: dict[str, tuple[ResponderTurn, ResponderTurn]] = {
     "withdrawn by all who asked": (turn_of(requesters=[WITHDRAWN]), ResponderTurn.CANCELLED),
     "withdrawn by one of two": (turn_of(requesters=[WITHDRAWN, WANTS]), ResponderTurn.ACTIVE),
     "of nobody": (turn_of(requesters=[]), ResponderTurn.ACTIVE),
-    "over: the pod is evicted": (turn_of(**condition("TargetEvicted", "PodDeleted")), ResponderTurn.INACTIVE),
-    "over: it failed": (turn_of(**condition("Failed", "NoFurtherResponder")), ResponderTurn.INACTIVE),
+    "over: the pod is evicted": (
+        turn_of(**condition("TargetEvicted", "PodDeleted")),
+        ResponderTurn.INACTIVE,
+    ),
+    "over: it failed": (
+        turn_of(**condition("Failed", "NoFurtherResponder")),
+        ResponderTurn.INACTIVE,
+    ),
     "under way, as its conditions say": (
         turn_of(**condition("Failed", "AwaitingEviction", "False")),
         ResponderTurn.ACTIVE,
@@ -95,7 +115,9 @@ def test_what_is_asked_and_what_was_said() -> None:
         pod=PodReference(name="train", uid="pod-uid"),
         turn=ResponderTurn.ACTIVE,
         requesters=("acme.io/drainer",),
-        reported=ReportedStatus(started_at=NOW, heartbeat_at=after(5), expected_at=after(600), message="saving"),
+        reported=ReportedStatus(
+            started_at=NOW, heartbeat_at=after(5), expected_at=after(600), message="saving"
+        ),
     )
 
 
@@ -111,7 +133,9 @@ def test_one_without_our_part_of_the_status_has_said_nothing() -> None:
     assert found.reported == ReportedStatus()
 
 
-@pytest.mark.parametrize("found", [read(pod=None), read(name="other.io/x"), objects.read("uid", None, None)])
+@pytest.mark.parametrize(
+    "found", [read(pod=None), read(name="other.io/x"), objects.read("uid", None, None)]
+)
 def test_what_does_not_concern_us_asks_nothing(found: ResponderAssignment | None) -> None:
     assert found is None
 
@@ -123,7 +147,11 @@ MORE = ListAddition("/spec/evictionResponders", OURS, list_exists=True)
 
 
 def with_responders(*names: str) -> PodBuilder:
-    return a_pod().with_hint().with_containers(evictionResponders=tuple(NameOnly(name=name) for name in names))
+    return (
+        a_pod()
+        .with_hint()
+        .with_containers(evictionResponders=tuple(NameOnly(name=name) for name in names))
+    )
 
 
 CREATED: dict[str, tuple[PodBuilder, Facts, ListAddition | None]] = {
@@ -135,7 +163,11 @@ CREATED: dict[str, tuple[PodBuilder, Facts, ListAddition | None]] = {
     "nor one that has us": (with_responders(RESPONDER_NAME), SERVED, None),
     "beside others": (with_responders("a.io/x"), SERVED, MORE),
     "to an empty list": (with_responders(), SERVED, MORE),
-    "not beside ten others": (with_responders(*(f"a.io/{number}" for number in range(10))), SERVED, None),
+    "not beside ten others": (
+        with_responders(*(f"a.io/{number}" for number in range(10))),
+        SERVED,
+        None,
+    ),
     "not where nobody wants that": (a_pod().with_hint(), Facts(eviction_api_served=True), None),
     "not where they are not served": (a_pod().with_hint(), Facts(settings=SERVED.settings), None),
 }

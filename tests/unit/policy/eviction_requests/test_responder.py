@@ -8,8 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.eviction_requests import responder
-from reprieve_policy.eviction_requests.objects import PodReference, ReportedStatus, ResponderAssignment, ResponderTurn
-from reprieve_policy.eviction_requests.responder import NO_ACTION, ObservedPod, ResponderAction, ResponderReport
+from reprieve_policy.eviction_requests.objects import (
+    PodReference,
+    ReportedStatus,
+    ResponderAssignment,
+    ResponderTurn,
+)
+from reprieve_policy.eviction_requests.responder import (
+    NO_ACTION,
+    ObservedPod,
+    ResponderAction,
+    ResponderReport,
+)
 from reprieve_policy.lifecycle.eviction import WITH_DEADLINE, CheckpointOutcome, Phase, Source
 from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_testing.builders import NOW, after, an_eviction
@@ -21,21 +31,31 @@ ASKED = ResponderAssignment(
     reported=ReportedStatus(started_at=NOW),
 )
 ABOUT_TO = "the workload is about to be asked to save its work"
-HINTED = replace(an_eviction().hinted(deadline=after(600)).build(), source=Source.EVICTION_REQUEST, request_uid="uid")
+HINTED = replace(
+    an_eviction().hinted(deadline=after(600)).build(),
+    source=Source.EVICTION_REQUEST,
+    request_uid="uid",
+)
 VICTIM = ObservedPod(mark_request_uid="uid", is_marked=True, state=HINTED)
 SAYS = "the workload was asked to save its work, and has not answered yet"
-CANCELLED = replace(HINTED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, deadline=None)
+CANCELLED = replace(
+    HINTED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED, deadline=None
+)
 
 
 def completed(message: str) -> ResponderAction:
-    return ResponderAction(report=ResponderReport(heartbeat_at=after(1), completed_at=after(1), message=message))
+    return ResponderAction(
+        report=ResponderReport(heartbeat_at=after(1), completed_at=after(1), message=message)
+    )
 
 
 CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]] = {
     "a pod that nobody has asked is asked": (
         ASKED,
         ObservedPod(),
-        ResponderAction(sets_mark=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)),
+        ResponderAction(
+            sets_mark=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)
+        ),
     ),
     "one that is asked already is not asked again": (
         ASKED,
@@ -45,42 +65,62 @@ CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]
     "one whose earlier eviction is over is asked": (
         ASKED,
         ObservedPod(state=replace(CANCELLED, source=Source.LABEL, request_uid="")),
-        ResponderAction(sets_mark=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)),
+        ResponderAction(
+            sets_mark=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)
+        ),
     ),
     "one that was asked before by a request that was withdrawn is asked for good": (
         ASKED,
         ObservedPod(state=replace(CANCELLED, request_uid="another")),
         ResponderAction(
-            sets_mark=True, sets_own_label=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)
+            sets_mark=True,
+            sets_own_label=True,
+            report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO),
         ),
     ),
     "so is one that a scheduler was refused since": (
         ASKED,
-        ObservedPod(state=replace(CANCELLED, phase=Phase.SPARED, source=Source.KOORDINATOR, request_uid="another")),
+        ObservedPod(
+            state=replace(
+                CANCELLED, phase=Phase.SPARED, source=Source.KOORDINATOR, request_uid="another"
+            )
+        ),
         ResponderAction(
-            sets_mark=True, sets_own_label=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)
+            sets_mark=True,
+            sets_own_label=True,
+            report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO),
         ),
     ),
     "that one goes": (
         ASKED,
         replace(VICTIM, state=replace(HINTED, source=Source.LABEL)),
-        ResponderAction(report=ResponderReport(heartbeat_at=after(1), message=SAYS, expected_at=after(600))),
+        ResponderAction(
+            report=ResponderReport(heartbeat_at=after(1), message=SAYS, expected_at=after(600))
+        ),
     ),
     "how far it is, and until when, is said": (
         ASKED,
         VICTIM,
-        ResponderAction(report=ResponderReport(heartbeat_at=after(1), message=SAYS, expected_at=after(600))),
+        ResponderAction(
+            report=ResponderReport(heartbeat_at=after(1), message=SAYS, expected_at=after(600))
+        ),
     ),
     "a victim for another reason is as good": (
         ASKED,
-        replace(VICTIM, mark_request_uid="", state=replace(HINTED, source=Source.LABEL, request_uid="")),
-        ResponderAction(report=ResponderReport(heartbeat_at=after(1), message=SAYS, expected_at=after(600))),
+        replace(
+            VICTIM, mark_request_uid="", state=replace(HINTED, source=Source.LABEL, request_uid="")
+        ),
+        ResponderAction(
+            report=ResponderReport(heartbeat_at=after(1), message=SAYS, expected_at=after(600))
+        ),
     ),
     "one that is being deleted is gone when its grace is over": (
         ASKED,
         replace(VICTIM, state=replace(HINTED, phase=Phase.TERMINATING), deletion_ends_at=after(31)),
         ResponderAction(
-            report=ResponderReport(heartbeat_at=after(1), message="the pod is being ended", expected_at=after(31))
+            report=ResponderReport(
+                heartbeat_at=after(1), message="the pod is being ended", expected_at=after(31)
+            )
         ),
     ),
     "what is past is no expectation": (
@@ -89,7 +129,11 @@ CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]
         ResponderAction(report=ResponderReport(heartbeat_at=after(1), message=SAYS)),
     ),
     "a pod that is gone is the end of it": (ASKED, None, completed("the pod is gone")),
-    "so is one that has ended": (ASKED, replace(VICTIM, has_ended=True), completed("the pod has ended")),
+    "so is one that has ended": (
+        ASKED,
+        replace(VICTIM, has_ended=True),
+        completed("the pod has ended"),
+    ),
     "one that does not name us is left alone": (
         ASKED,
         ObservedPod(names_responder=False),
@@ -107,9 +151,15 @@ CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]
     ),
     "one that was held before it was asked by this request is asked for good": (
         ASKED,
-        ObservedPod(state=replace(CANCELLED, outcome=CheckpointOutcome.HELD_BY_BUDGET, request_uid="another")),
+        ObservedPod(
+            state=replace(
+                CANCELLED, outcome=CheckpointOutcome.HELD_BY_BUDGET, request_uid="another"
+            )
+        ),
         ResponderAction(
-            sets_mark=True, sets_own_label=True, report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO)
+            sets_mark=True,
+            sets_own_label=True,
+            report=ResponderReport(heartbeat_at=after(1), message=ABOUT_TO),
         ),
     ),
     "a cancelled request stands its victim down": (
@@ -123,19 +173,31 @@ CASES: dict[str, tuple[ResponderAssignment, ObservedPod | None, ResponderAction]
         NO_ACTION,
     ),
     "nor one that is gone": (replace(ASKED, turn=ResponderTurn.CANCELLED), None, NO_ACTION),
-    "when it is not our turn, nothing is done": (replace(ASKED, turn=ResponderTurn.INACTIVE), ObservedPod(), NO_ACTION),
-    "nor is what was begun given up": (replace(ASKED, turn=ResponderTurn.INACTIVE), VICTIM, NO_ACTION),
+    "when it is not our turn, nothing is done": (
+        replace(ASKED, turn=ResponderTurn.INACTIVE),
+        ObservedPod(),
+        NO_ACTION,
+    ),
+    "nor is what was begun given up": (
+        replace(ASKED, turn=ResponderTurn.INACTIVE),
+        VICTIM,
+        NO_ACTION,
+    ),
 }
 
 
 @pytest.mark.parametrize(("asked", "seen", "want"), CASES.values(), ids=CASES)
-def test_what_follows(asked: ResponderAssignment, seen: ObservedPod | None, want: ResponderAction) -> None:
+def test_what_follows(
+    asked: ResponderAssignment, seen: ObservedPod | None, want: ResponderAction
+) -> None:
     assert responder.decide(asked, seen, after(1)) == want
 
 
 def said(seconds: float, message: str = SAYS, expected: float | None = 600) -> ResponderAssignment:
     expected_at = None if expected is None else after(expected)
-    heartbeat = ReportedStatus(started_at=NOW, heartbeat_at=after(seconds), expected_at=expected_at, message=message)
+    heartbeat = ReportedStatus(
+        started_at=NOW, heartbeat_at=after(seconds), expected_at=expected_at, message=message
+    )
     return replace(ASKED, reported=heartbeat)
 
 
@@ -173,7 +235,9 @@ def test_no_time_is_before_what_is_written() -> None:
 
 def test_every_phase_that_lasts_has_a_sentence() -> None:
     for phase in set(Phase) - set(TERMINAL):
-        state = replace(HINTED, phase=phase, deadline=after(600) if phase in WITH_DEADLINE else None)
+        state = replace(
+            HINTED, phase=phase, deadline=after(600) if phase in WITH_DEADLINE else None
+        )
         report = responder.decide(ASKED, replace(VICTIM, state=state), NOW).report
         assert report is not None
         assert report.message

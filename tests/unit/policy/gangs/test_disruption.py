@@ -9,7 +9,13 @@ from reprieve_policy import keys
 from reprieve_policy.gangs import disruption, membership
 from reprieve_policy.gangs.disruption import DisruptionMode, GangDecision, GangMemberState
 from reprieve_policy.kube.objects import pod_views
-from reprieve_policy.lifecycle.eviction import AWAITING_WORKLOAD, CheckpointOutcome, Eviction, Phase, Source
+from reprieve_policy.lifecycle.eviction import (
+    AWAITING_WORKLOAD,
+    CheckpointOutcome,
+    Eviction,
+    Phase,
+    Source,
+)
 from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_testing.builders import PodBuilder, a_pod, after, an_eviction
 
@@ -22,12 +28,30 @@ MODES = {
     "and Kueue's": (a_pod().labelled(keys.KUEUE_GROUP, "train"), DisruptionMode.ALL),
     "and what a JobSet made": (a_pod().labelled(keys.JOBSET, "train"), DisruptionMode.ALL),
     "and one replica of a LeaderWorkerSet": (LEADER, DisruptionMode.ALL),
-    "a Job's pods are replaced one by one": (a_pod().labelled(keys.JOB, "train"), DisruptionMode.SINGLE),
-    "unless they declare a gang": (a_pod().labelled(keys.JOB, "train").in_gang("train"), DisruptionMode.ALL),
-    "or belong to a JobSet": (a_pod().labelled(keys.JOB, "train-0").labelled(keys.JOBSET, "train"), DisruptionMode.ALL),
-    "a native PodGroup says it itself": (a_pod().in_native_gang("train"), DisruptionMode.FROM_POD_GROUP),
-    "whatever labels say beside it": (a_pod().in_native_gang("train").in_gang("train"), DisruptionMode.FROM_POD_GROUP),
-    "Volcano's gang is all or nothing": (a_pod().annotated(keys.VOLCANO_GROUP, "train"), DisruptionMode.ALL),
+    "a Job's pods are replaced one by one": (
+        a_pod().labelled(keys.JOB, "train"),
+        DisruptionMode.SINGLE,
+    ),
+    "unless they declare a gang": (
+        a_pod().labelled(keys.JOB, "train").in_gang("train"),
+        DisruptionMode.ALL,
+    ),
+    "or belong to a JobSet": (
+        a_pod().labelled(keys.JOB, "train-0").labelled(keys.JOBSET, "train"),
+        DisruptionMode.ALL,
+    ),
+    "a native PodGroup says it itself": (
+        a_pod().in_native_gang("train"),
+        DisruptionMode.FROM_POD_GROUP,
+    ),
+    "whatever labels say beside it": (
+        a_pod().in_native_gang("train").in_gang("train"),
+        DisruptionMode.FROM_POD_GROUP,
+    ),
+    "Volcano's gang is all or nothing": (
+        a_pod().annotated(keys.VOLCANO_GROUP, "train"),
+        DisruptionMode.ALL,
+    ),
     "the group that Volcano gives a pod that declared none is not": (
         a_pod().annotated(keys.VOLCANO_GROUP, OWN_UID),
         DisruptionMode.SINGLE,
@@ -67,7 +91,10 @@ def test_the_mode_of_a_native_group(said: dict[str, object] | None, mode: Disrup
 
 
 IDENTITIES = {
-    "a declared gang is one, whatever the dialect": ((a_pod().in_gang("a"), a_pod().in_koordinators_gang("a")), "a"),
+    "a declared gang is one, whatever the dialect": (
+        (a_pod().in_gang("a"), a_pod().in_koordinators_gang("a")),
+        "a",
+    ),
     "a JobSet's is another": ((a_pod().labelled(keys.JOBSET, "a"),), "jobset/a"),
     "as is each replica of a LeaderWorkerSet": ((LEADER,), "leader-worker-set/llm-0"),
 }
@@ -89,7 +116,9 @@ FIRST = replace(an_eviction().build(), eviction_id="first", initiator="ops")
 """The state of a pod that was just marked, not part of anything yet."""
 
 
-def a_state(phase: Phase, *, decision: str = "first", gang: str = "train", seconds: float = 0) -> Eviction:
+def a_state(
+    phase: Phase, *, decision: str = "first", gang: str = "train", seconds: float = 0
+) -> Eviction:
     state = an_eviction().in_phase(phase, deadline=after(600)).build()
     return replace(state, gang=gang, decision_id=decision, requested_at=after(seconds))
 
@@ -124,17 +153,29 @@ CASES = {
         members=(A, a_member("b", age=-5)), reached="ab", unheard="ab"
     ),
     "a pod whose age nobody knows is reached": Case(
-        members=(a_member("a", HINTED), GangMemberState(uid="b")), reached="b", unheard="ab", is_under_way=True
+        members=(a_member("a", HINTED), GangMemberState(uid="b")),
+        reached="b",
+        unheard="ab",
+        is_under_way=True,
     ),
     "but none that has ended or is being deleted": Case(
         members=(A, a_member("b", is_leaving=True)), reached="a", unheard="a"
     ),
     "an operator that was killed goes on with those that were not told": Case(
-        members=(a_member("a", HINTED), B, C), begun=HINTED, reached="bc", unheard="abc", is_under_way=True
+        members=(a_member("a", HINTED), B, C),
+        begun=HINTED,
+        reached="bc",
+        unheard="abc",
+        is_under_way=True,
     ),
-    "also where the first is gone": Case(members=(B,), begun=HINTED, reached="b", unheard="b", is_under_way=True),
+    "also where the first is gone": Case(
+        members=(B,), begun=HINTED, reached="b", unheard="b", is_under_way=True
+    ),
     "what was made after the gang was asked to go belongs to what comes next": Case(
-        members=(a_member("a", HINTED), a_member("b", age=-1)), begun=HINTED, unheard="a", is_under_way=True
+        members=(a_member("a", HINTED), a_member("b", age=-1)),
+        begun=HINTED,
+        unheard="a",
+        is_under_way=True,
     ),
     "what was made in the second in which it was asked belongs to it": Case(
         members=(a_member("a", HINTED), a_member("b", age=0)),
@@ -150,10 +191,14 @@ CASES = {
         is_under_way=True,
     ),
     "nor for who is leaving": Case(
-        members=(a_member("a", SETTLED), a_member("b", HINTED, is_leaving=True)), begun=SETTLED, is_under_way=True
+        members=(a_member("a", SETTLED), a_member("b", HINTED, is_leaving=True)),
+        begun=SETTLED,
+        is_under_way=True,
     ),
     "once the first was deleted, nobody else is reached": Case(
-        members=(a_member("a", TERMINATING), a_member("b", SETTLED), C), begun=SETTLED, is_under_way=True
+        members=(a_member("a", TERMINATING), a_member("b", SETTLED), C),
+        begun=SETTLED,
+        is_under_way=True,
     ),
     "one that somebody else deletes ends nothing": Case(
         members=(a_member("a", OVERTAKEN), a_member("b", SETTLED), C),
@@ -172,7 +217,9 @@ CASES = {
     "what was taken back before does not count against a new mark": Case(
         members=(a_member("a", CANCELLED), B), reached="ab", unheard="ab"
     ),
-    "nor does what went before": Case(members=(a_member("a", TERMINATING), B), reached="b", unheard="b"),
+    "nor does what went before": Case(
+        members=(a_member("a", TERMINATING), B), reached="b", unheard="b"
+    ),
     "one that finished its part is not asked again": Case(
         members=(a_member("a", HINTED), a_member("b", a_state(Phase.FINISHED))),
         begun=HINTED,
@@ -180,16 +227,23 @@ CASES = {
         is_under_way=True,
     ),
     "one that was spared in an earlier decision goes now": Case(
-        members=(A, a_member("b", a_state(Phase.SPARED, decision="earlier"))), reached="ab", unheard="ab"
+        members=(A, a_member("b", a_state(Phase.SPARED, decision="earlier"))),
+        reached="ab",
+        unheard="ab",
     ),
     "one that goes alone is nobody's business": Case(
-        members=(A, a_member("b", a_state(Phase.HINTED, gang="", decision=""))), reached="a", unheard="a"
+        members=(A, a_member("b", a_state(Phase.HINTED, gang="", decision=""))),
+        reached="a",
+        unheard="a",
     ),
     "one of another gang neither": Case(
         members=(A, a_member("b", a_state(Phase.HINTED, gang="other"))), reached="a", unheard="a"
     ),
     "a gang that was reprieved was not told": Case(
-        members=(a_member("a", REPRIEVED), a_member("b", age=-5)), begun=REPRIEVED, reached="b", unheard="ab"
+        members=(a_member("a", REPRIEVED), a_member("b", age=-5)),
+        begun=REPRIEVED,
+        reached="b",
+        unheard="ab",
     ),
     "a second mark joins what the first began": Case(
         members=(a_member("a", HINTED), B), reached="b", unheard="ab", is_under_way=True
@@ -226,7 +280,9 @@ EVICTED = {
 
 
 @pytest.mark.parametrize(("members", "begun", "want"), EVICTED.values(), ids=EVICTED)
-def test_all_of_a_gang_are_evicted_for(members: Sequence[GangMemberState], begun: Eviction, *, want: bool) -> None:
+def test_all_of_a_gang_are_evicted_for(
+    members: Sequence[GangMemberState], begun: Eviction, *, want: bool
+) -> None:
     assert disruption.decide_gang("train", begun, members).origin.must_evict is want
 
 
@@ -256,7 +312,11 @@ def test_a_state_says_with_whom_it_goes() -> None:
     assert joined.phase not in TERMINAL
 
 
-@pytest.mark.parametrize(("own", "gangs"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize(
+    ("own", "gangs"), [(True, True), (True, False), (False, True), (False, False)]
+)
 def test_of_a_gang_that_may_be_deleted_none_is_evicted(*, own: bool, gangs: bool) -> None:
-    joined = disruption.as_gang_member(replace(FIRST, must_evict=own), "train", replace(FIRST, must_evict=gangs))
+    joined = disruption.as_gang_member(
+        replace(FIRST, must_evict=own), "train", replace(FIRST, must_evict=gangs)
+    )
     assert joined.must_evict is (own and gangs)

@@ -34,7 +34,10 @@ def test_the_first_that_differs_is_the_witness_and_all_differences_are_said() ->
 
 def test_gangs_do_not_mix_and_pods_of_none_are_no_gang() -> None:
     call = called(a_pod().in_gang("a"), a_pod().in_gang("b").in_class(5), a_pod().in_class(3))
-    assert {entry.gang.name: entry.first_differing_pod for entry in call.gangs.values()} == {"a": None, "b": None}
+    assert {entry.gang.name: entry.first_differing_pod for entry in call.gangs.values()} == {
+        "a": None,
+        "b": None,
+    }
 
 
 def test_a_job_s_pods_are_not_called() -> None:
@@ -42,7 +45,10 @@ def test_a_job_s_pods_are_not_called() -> None:
 
 
 def test_pods_of_another_priority_than_their_native_group_are_counted() -> None:
-    low, high = a_pod().in_native_gang("g").with_priority(0), a_pod().in_native_gang("g").with_priority(9)
+    low, high = (
+        a_pod().in_native_gang("g").with_priority(0),
+        a_pod().in_native_gang("g").with_priority(9),
+    )
     (entry,) = called(low, high, high, priorities={"g": 0}).gangs.values()
     assert entry.priority_mismatches == 2
 
@@ -60,4 +66,6 @@ def test_a_label_that_names_a_native_group_is_no_membership() -> None:
 def test_metadata_tells_of_every_gang_but_native_ones() -> None:
     said = {"label": a_pod().in_gang("a"), "job": a_pod().labelled(keys.JOB, "a"), "none": a_pod()}
     views = {name: next(pod_views(pod.build())) for name, pod in said.items()}
-    assert {name for name, view in views.items() if divergence_scan.is_gang_member(view)} == {"label"}
+    assert {name for name, view in views.items() if divergence_scan.is_gang_member(view)} == {
+        "label"
+    }

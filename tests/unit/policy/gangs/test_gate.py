@@ -25,7 +25,12 @@ HELD = (LABEL, GateAddition("reprieve.dev/gang"))
 
 
 def a_member(of: int | str = 4) -> PodBuilder:
-    return a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train").labelled(keys.OLD_MIN_AVAILABLE, str(of))
+    return (
+        a_pod()
+        .in_class(4)
+        .labelled(keys.OLD_POD_GROUP, "train")
+        .labelled(keys.OLD_MIN_AVAILABLE, str(of))
+    )
 
 
 def with_gates(pod: PodBuilder, *names: str) -> PodBuilder:
@@ -43,7 +48,9 @@ class Created:
 
 CREATED = {
     "a member of a gang that its owner makes at once waits": Created(want=HELD),
-    "a gang of which the owner makes more than it needs waits": Created(pod=a_member(of=3), want=HELD),
+    "a gang of which the owner makes more than it needs waits": Created(
+        pod=a_member(of=3), want=HELD
+    ),
     "a gang that says so by annotations waits": Created(
         pod=a_pod()
         .in_class(4)
@@ -54,15 +61,25 @@ CREATED = {
     "the gates of others are no reason not to wait": Created(
         pod=with_gates(a_member(), "example.com/quota"), want=HELD
     ),
-    "nobody waits where the gate is switched off": Created(facts=replace(READY, settings=PolicySettings())),
-    "nobody waits for an operator that is away": Created(facts=replace(READY, operator_is_live=False)),
+    "nobody waits where the gate is switched off": Created(
+        facts=replace(READY, settings=PolicySettings())
+    ),
+    "nobody waits for an operator that is away": Created(
+        facts=replace(READY, operator_is_live=False)
+    ),
     "nobody waits for more than the owner makes": Created(pod=a_member(of=5)),
-    "nobody waits where the owner makes one after another": Created(facts=replace(READY, pods_created_together=1)),
+    "nobody waits where the owner makes one after another": Created(
+        facts=replace(READY, pods_created_together=1)
+    ),
     "a gang of one waits for nobody": Created(pod=a_member(of=1)),
     "a number that cannot be read is none": Created(pod=a_member(of="many")),
-    "a gang without a number waits for nobody": Created(pod=a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train")),
+    "a gang without a number waits for nobody": Created(
+        pod=a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train")
+    ),
     "a pod in no gang waits for nobody": Created(pod=a_pod().in_class(4)),
-    "a pod that has its node already cannot wait": Created(pod=a_member()._with_spec(nodeName="node-1")),
+    "a pod that has its node already cannot wait": Created(
+        pod=a_member()._with_spec(nodeName="node-1")
+    ),
     "a native group is the scheduler's": Created(
         pod=a_member()._with_spec(schedulingGroup=SchedulingGroup(podGroupName="train"))
     ),
@@ -83,7 +100,9 @@ def test_at_creation(case: Created) -> None:
 @pytest.mark.parametrize("case", CREATED.values(), ids=CREATED)
 def test_the_owner_is_asked_for_only_where_its_answer_decides(case: Created) -> None:
     asks = gate.may_be_gated(case.pod.build(), case.facts.settings)
-    assert asks or keys.GANG_GATE not in {change.name for change in case.want if isinstance(change, GateAddition)}
+    assert asks or keys.GANG_GATE not in {
+        change.name for change in case.want if isinstance(change, GateAddition)
+    }
 
 
 def test_a_pod_that_exists_never_gets_the_gate() -> None:
@@ -104,9 +123,15 @@ def test_a_pod_without_a_spec_is_read_as_an_empty_one() -> None:
 
 PARALLEL, ORDERED = "Parallel", "OrderedReady"
 OWNERS = {
-    "a Job makes as many as its parallelism": (PodController(kind="Job", spec=Spec(parallelism=4)), 4),
+    "a Job makes as many as its parallelism": (
+        PodController(kind="Job", spec=Spec(parallelism=4)),
+        4,
+    ),
     "a Job without parallelism makes one": (PodController(kind="Job"), 1),
-    "a Job makes no more than it completes": (PodController(kind="Job", spec=Spec(parallelism=8, completions=3)), 3),
+    "a Job makes no more than it completes": (
+        PodController(kind="Job", spec=Spec(parallelism=8, completions=3)),
+        3,
+    ),
     "a ReplicaSet makes all": (PodController(kind="ReplicaSet", spec=Spec(replicas=4)), 4),
     "a ReplicaSet that does not say makes one": (PodController(kind="ReplicaSet"), 1),
     "a StatefulSet that is Parallel makes all": (
@@ -117,7 +142,10 @@ OWNERS = {
         PodController(kind="StatefulSet", spec=Spec(replicas=4, podManagementPolicy=ORDERED)),
         1,
     ),
-    "a StatefulSet that does not say is OrderedReady": (PodController(kind="StatefulSet", spec=Spec(replicas=4)), 1),
+    "a StatefulSet that does not say is OrderedReady": (
+        PodController(kind="StatefulSet", spec=Spec(replicas=4)),
+        1,
+    ),
     "a StatefulSet in a rollout waits for each": (
         PodController(
             kind="StatefulSet",
@@ -156,7 +184,13 @@ RELEASED = {
     "three of four wait on": (members(3), 0, ON, NOW, None),
     "four of four go": (members(4), 0, ON, NOW, GateReleaseReason.COMPLETE),
     "more than enough go": (members(6), 0, ON, NOW, GateReleaseReason.COMPLETE),
-    "one that is made anew joins three that run": (members(1), 3, ON, NOW, GateReleaseReason.COMPLETE),
+    "one that is made anew joins three that run": (
+        members(1),
+        3,
+        ON,
+        NOW,
+        GateReleaseReason.COMPLETE,
+    ),
     "one that is made anew waits while two of the others are gone": (members(1), 1, ON, NOW, None),
     "of several numbers the lowest holds": (
         [*members(1, of=2), *members(1, of=4)],
@@ -181,20 +215,34 @@ RELEASED = {
         after(6000),
         GateReleaseReason.COMPLETE,
     ),
-    "one that waits for nobody goes": (members(1, of=None), 0, ON, NOW, GateReleaseReason.NOT_NEEDED),
+    "one that waits for nobody goes": (
+        members(1, of=None),
+        0,
+        ON,
+        NOW,
+        GateReleaseReason.NOT_NEEDED,
+    ),
     "a gang of one goes": (members(1, of=1), 0, ON, NOW, GateReleaseReason.NOT_NEEDED),
     "switched off, all go": (members(3), 0, PolicySettings(), NOW, GateReleaseReason.NOT_NEEDED),
 }
 
 
-@pytest.mark.parametrize(("waiting", "others", "settings", "now", "want"), RELEASED.values(), ids=RELEASED)
+@pytest.mark.parametrize(
+    ("waiting", "others", "settings", "now", "want"), RELEASED.values(), ids=RELEASED
+)
 def test_release(
-    waiting: list[GatedPod], others: int, settings: PolicySettings, now: datetime, want: GateReleaseReason | None
+    waiting: list[GatedPod],
+    others: int,
+    settings: PolicySettings,
+    now: datetime,
+    want: GateReleaseReason | None,
 ) -> None:
     assert gate.decide_release(waiting, others, settings, now) is want
 
 
-@given(st.integers(1, 20), st.integers(0, 20), st.none() | st.integers(-1, 30), st.integers(-600, 3600))
+@given(
+    st.integers(1, 20), st.integers(0, 20), st.none() | st.integers(-1, 30), st.integers(-600, 3600)
+)
 def test_nothing_waits_for_ever(number: int, others: int, wanted: int | None, now: int) -> None:
     waiting = members(number, of=wanted)
     end = gate.deadline(waiting, ON)

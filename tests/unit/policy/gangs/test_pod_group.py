@@ -13,7 +13,10 @@ from reprieve_policy.gangs.pod_group import PodGroup, PodGroupInfo
 SAYS = {
     "nothing": ({}, PodGroupInfo()),
     "an empty spec": ({"spec": {}}, PodGroupInfo()),
-    "a gang of four": ({"spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}}, PodGroupInfo(min_count=4)),
+    "a gang of four": (
+        {"spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}},
+        PodGroupInfo(min_count=4),
+    ),
     "placed one by one": ({"spec": {"schedulingPolicy": {"basic": {}}}}, PodGroupInfo()),
     "disrupted as a whole": (
         {"spec": {"disruptionMode": {"all": {}}}},
@@ -23,7 +26,10 @@ SAYS = {
         {"spec": {"disruptionMode": {"single": {}}}},
         PodGroupInfo(disruption_mode=DisruptionMode.SINGLE),
     ),
-    "its priority": ({"spec": {"priority": -7, "priorityClassName": "low"}}, PodGroupInfo(priority=-7)),
+    "its priority": (
+        {"spec": {"priority": -7, "priorityClassName": "low"}},
+        PodGroupInfo(priority=-7),
+    ),
 }
 
 

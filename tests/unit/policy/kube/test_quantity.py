@@ -97,7 +97,9 @@ def test_is_read_exactly(text: str | float, nanos: int) -> None:
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_what_kubernetes_would_not_read_is_refused(text: str | float) -> None:
-    assert quantity.parse(text, "path") == Violation("path", ViolationKind.INVALID, str(text), quantity.EXPECTED)
+    assert quantity.parse(text, "path") == Violation(
+        "path", ViolationKind.INVALID, str(text), quantity.EXPECTED
+    )
 
 
 @pytest.mark.parametrize(("text", "shown"), SHOWN.values(), ids=SHOWN)

@@ -80,7 +80,9 @@ MOMENTS = st.datetimes(max_value=datetime(8999, 12, 31), timezones=st.just(UTC))
 COUNTS = st.integers(min_value=0, max_value=2**63 - 1)
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
 TEXTS = ANY_TEXT.map(texts.clip)
-CHECKPOINTS = st.builds(Checkpoint, saved_at=MOMENTS, step=st.none() | COUNTS, path=st.none() | TEXTS)
+CHECKPOINTS = st.builds(
+    Checkpoint, saved_at=MOMENTS, step=st.none() | COUNTS, path=st.none() | TEXTS
+)
 HOURS = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
 EVICTIONS = st.builds(
     Eviction,
@@ -125,20 +127,31 @@ WORST = {
 
 
 @pytest.mark.parametrize("character", WORST.values(), ids=WORST)
-def test_the_largest_state_that_strangers_can_cause_fits_into_a_container_label(character: str) -> None:
+def test_the_largest_state_that_strangers_can_cause_fits_into_a_container_label(
+    character: str,
+) -> None:
     text = json.dumps(character * 600)
     asked = mark.parse_annotation(f'{{"initiator":{text},"reason":{text}}}', "path")
     path = json.dumps(texts.clip(character * 600))
-    answer = contract.parse_answer(f'{{"state":"saved","id":{text},"step":{2**53},"path":{path}}}', "path")
+    answer = contract.parse_answer(
+        f'{{"state":"saved","id":{text},"step":{2**53},"path":{path}}}', "path"
+    )
     assert isinstance(asked, Mark)
     assert isinstance(answer, CheckpointAnswer)
     saved = Checkpoint(saved_at=after(0.000001), step=answer.step, path=answer.path)
     begun = machine.begin_eviction(
-        replace(asked, grace_seconds=2**63 - 1), Source.KOORDINATOR, FULL.eviction_id, after(0.000001)
+        replace(asked, grace_seconds=2**63 - 1),
+        Source.KOORDINATOR,
+        FULL.eviction_id,
+        after(0.000001),
     )
     times = dict.fromkeys(("hinted_at", "answered_at", "deadline"), after(0.000001))
     largest = replace(
-        begun, phase=Phase.CHECKPOINTING, outcome=CheckpointOutcome.UNRESPONSIVE, checkpoint=saved, **times
+        begun,
+        phase=Phase.CHECKPOINTING,
+        outcome=CheckpointOutcome.UNRESPONSIVE,
+        checkpoint=saved,
+        **times,
     )
     largest = replace(largest, gang="leader-worker-set/" + "g" * 264, decision_id=FULL.eviction_id)
     rendered = eviction.render(
@@ -181,7 +194,9 @@ GARBAGE = {
     "a negative grace": changed(graceSeconds=-1),
     "a text as checkpoint": changed(checkpoint="yes"),
     "a checkpoint without a time": changed(checkpoint={"step": 1}),
-    "a checkpoint with a text as step": changed(checkpoint={"at": "2026-11-21T12:00:03Z", "step": "1"}),
+    "a checkpoint with a text as step": changed(
+        checkpoint={"at": "2026-11-21T12:00:03Z", "step": "1"}
+    ),
     "a number as cost": changed(cost=12.5),
     "a cost of nothing known": changed(cost={"tpuHours": 1}),
     "a boolean as hours": changed(cost={"gpuHours": True}),
@@ -218,12 +233,19 @@ def test_unknown_fields_are_ignored_so_that_an_older_operator_can_go_on() -> Non
 
 def test_only_lost_work_is_a_failure() -> None:
     failures = {outcome for outcome in CheckpointOutcome if outcome.is_failure}
-    assert failures == {CheckpointOutcome.UNRESPONSIVE, CheckpointOutcome.TIMED_OUT, CheckpointOutcome.REFUSED}
+    assert failures == {
+        CheckpointOutcome.UNRESPONSIVE,
+        CheckpointOutcome.TIMED_OUT,
+        CheckpointOutcome.REFUSED,
+    }
 
 
 def test_what_is_read_again_is_what_was_read_and_a_changed_text_is_read_anew() -> None:
     state = an_eviction().hinted(deadline=after(600)).build()
     later = replace(state, deadline=after(601))
     for _ in range(2):
-        assert (eviction.parse(eviction.render(state)), eviction.parse(eviction.render(later))) == (state, later)
+        assert (eviction.parse(eviction.render(state)), eviction.parse(eviction.render(later))) == (
+            state,
+            later,
+        )
     assert eviction.parse(eviction.render(state)) is eviction.parse(eviction.render(state))

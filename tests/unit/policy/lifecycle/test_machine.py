@@ -8,7 +8,11 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.checkpointing.checkpoint_plan import CheckpointPlan
-from reprieve_policy.checkpointing.contract import ACCEPTED_WITHOUT_DOCUMENT, AnswerState, CheckpointAnswer
+from reprieve_policy.checkpointing.contract import (
+    ACCEPTED_WITHOUT_DOCUMENT,
+    AnswerState,
+    CheckpointAnswer,
+)
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import (
@@ -39,12 +43,20 @@ REPLACED = ObservedVictim(is_gone=True, is_replaced=True)
 LOST = ObservedVictim(hint_lost=True)
 FORGOTTEN = ObservedVictim(request_forgotten=True)
 PROTECTED = ObservedVictim(protection=Protection(ProtectionReason.NON_PREEMPTIBLE, None))
-ALMOST_COMPLETE = ObservedVictim(protection=Protection(ProtectionReason.NEAR_COMPLETION, after(300)))
+ALMOST_COMPLETE = ObservedVictim(
+    protection=Protection(ProtectionReason.NEAR_COMPLETION, after(300))
+)
 
 
 def plan_of(**annotations: str) -> CheckpointPlan:
-    known = {"checkpoint": keys.CHECKPOINT, "timeout": keys.CHECKPOINT_TIMEOUT, "max_deferral": keys.MAX_DEFERRAL}
-    plan = checkpoint_plan.parse({known[name]: text for name, text in annotations.items()}, SETTINGS)
+    known = {
+        "checkpoint": keys.CHECKPOINT,
+        "timeout": keys.CHECKPOINT_TIMEOUT,
+        "max_deferral": keys.MAX_DEFERRAL,
+    }
+    plan = checkpoint_plan.parse(
+        {known[name]: text for name, text in annotations.items()}, SETTINGS
+    )
     assert isinstance(plan, CheckpointPlan)
     return plan
 
@@ -85,12 +97,24 @@ class Story:
 REQUESTED_AND_HINTED = (0, NOTHING)
 HINTED, CHECKPOINTING, TERMINATING = Phase.HINTED, Phase.CHECKPOINTING, Phase.TERMINATING
 EXTENDED, DEFERRED, CANCELLED = Phase.EXTENDED, Phase.DEFERRED, Phase.CANCELLED
-SPARED, REPRIEVED, REQUESTED, SETTLED = Phase.SPARED, Phase.REPRIEVED, Phase.REQUESTED, Phase.SETTLED
+SPARED, REPRIEVED, REQUESTED, SETTLED = (
+    Phase.SPARED,
+    Phase.REPRIEVED,
+    Phase.REQUESTED,
+    Phase.SETTLED,
+)
 SCHEDULER = Source.KOORDINATOR
 
 STORIES = {
     "a victim is told, saves, goes, and is replaced": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVING), (60, SAVED), (61, NOTHING), (90, GONE), (91, REPLACED)),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, SAVING),
+            (60, SAVED),
+            (61, NOTHING),
+            (90, GONE),
+            (91, REPLACED),
+        ),
         phases=(HINTED, CHECKPOINTING, Phase.SAVED, TERMINATING, Phase.GONE, Phase.REQUEUED),
         outcome=CheckpointOutcome.SAVED,
     ),
@@ -100,7 +124,11 @@ STORIES = {
         outcome=CheckpointOutcome.SAVED,
     ),
     "one that has heard is given until its deadline": Story(
-        seen=(REQUESTED_AND_HINTED, (5, ObservedVictim(answer=ACCEPTED_WITHOUT_DOCUMENT)), (599, NOTHING)),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, ObservedVictim(answer=ACCEPTED_WITHOUT_DOCUMENT)),
+            (599, NOTHING),
+        ),
         phases=(HINTED, CHECKPOINTING),
         deadline=after(600),
     ),
@@ -166,7 +194,13 @@ STORIES = {
         deadline=after(890),
     ),
     "a deferral that was granted is forced at its end": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVING), (590, defers(60)), (640, defers(60)), (650, defers(60))),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, SAVING),
+            (590, defers(60)),
+            (640, defers(60)),
+            (650, defers(60)),
+        ),
         phases=(HINTED, CHECKPOINTING, DEFERRED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
@@ -176,7 +210,13 @@ STORIES = {
         outcome=CheckpointOutcome.SAVED,
     ),
     "an extended victim is not deferred too": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVING), (600, NOTHING), (890, defers(60)), (900, defers(60))),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, SAVING),
+            (600, NOTHING),
+            (890, defers(60)),
+            (900, defers(60)),
+        ),
         phases=(HINTED, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
@@ -203,7 +243,9 @@ STORIES = {
         outcome=CheckpointOutcome.CANCELLED,
     ),
     "a mark that is taken back at the deadline still cancels": Story(
-        seen=(REQUESTED_AND_HINTED, (600, UNMARKED)), phases=(HINTED, CANCELLED), outcome=CheckpointOutcome.CANCELLED
+        seen=(REQUESTED_AND_HINTED, (600, UNMARKED)),
+        phases=(HINTED, CANCELLED),
+        outcome=CheckpointOutcome.CANCELLED,
     ),
     "a mark that is taken back while others save cancels": Story(
         seen=(
@@ -231,7 +273,12 @@ STORIES = {
         must_evict=True,
     ),
     "not before its eviction was tried": Story(
-        seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_terminate=False)), (1800, NOTHING), (1801, NOTHING)),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, replace(SAVED, may_terminate=False)),
+            (1800, NOTHING),
+            (1801, NOTHING),
+        ),
         phases=(HINTED, Phase.SAVED, TERMINATING),
         outcome=CheckpointOutcome.SAVED,
         must_evict=True,
@@ -267,7 +314,9 @@ STORIES = {
         outcome=CheckpointOutcome.SAVED,
     ),
     "one that is gone before anybody looked is overtaken": Story(
-        seen=(REQUESTED_AND_HINTED, (5, GONE)), phases=(HINTED, Phase.GONE), outcome=CheckpointOutcome.OVERTAKEN
+        seen=(REQUESTED_AND_HINTED, (5, GONE)),
+        phases=(HINTED, Phase.GONE),
+        outcome=CheckpointOutcome.OVERTAKEN,
     ),
     "one that is gone after it has saved has saved": Story(
         seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_terminate=False)), (6, GONE)),
@@ -275,7 +324,9 @@ STORIES = {
         outcome=CheckpointOutcome.SAVED,
     ),
     "one whose containers ended by themselves is finished": Story(
-        seen=(REQUESTED_AND_HINTED, (5, ENDED)), phases=(HINTED, Phase.FINISHED), outcome=CheckpointOutcome.FINISHED
+        seen=(REQUESTED_AND_HINTED, (5, ENDED)),
+        phases=(HINTED, Phase.FINISHED),
+        outcome=CheckpointOutcome.FINISHED,
     ),
     "one whose containers ended after it has saved has saved": Story(
         seen=(REQUESTED_AND_HINTED, (5, replace(SAVED, may_terminate=False)), (6, ENDED)),
@@ -337,7 +388,11 @@ STORIES = {
         deadline=after(1800),
     ),
     "a mark that is taken back while it waits for others cancels": Story(
-        seen=(REQUESTED_AND_HINTED, (600, OTHERS_SAVE), (601, replace(UNMARKED, may_terminate=False))),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (600, OTHERS_SAVE),
+            (601, replace(UNMARKED, may_terminate=False)),
+        ),
         phases=(HINTED, SETTLED, CANCELLED),
         outcome=CheckpointOutcome.CANCELLED,
     ),
@@ -369,7 +424,9 @@ STORIES = {
         deadline=after(610),
     ),
     "a workload that has answered has not lost the hint": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVING), (10, LOST)), phases=(HINTED, CHECKPOINTING), deadline=after(600)
+        seen=(REQUESTED_AND_HINTED, (5, SAVING), (10, LOST)),
+        phases=(HINTED, CHECKPOINTING),
+        deadline=after(600),
     ),
     "one that has answered and was started anew is told again, and gains no time by that": Story(
         seen=(REQUESTED_AND_HINTED, (5, SAVING), (400, FORGOTTEN), (410, SAVING)),
@@ -387,13 +444,32 @@ STORIES = {
         deadline=after(900),
     ),
     "and while it is deferred, which is done once": Story(
-        seen=(REQUESTED_AND_HINTED, (5, defers(700)), (60, FORGOTTEN), (70, defers(700)), (600, NOTHING)),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, defers(700)),
+            (60, FORGOTTEN),
+            (70, defers(700)),
+            (600, NOTHING),
+        ),
         phases=(HINTED, DEFERRED, DEFERRED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
     "one that forgets again and again is told three times in all": Story(
-        seen=(REQUESTED_AND_HINTED, (5, SAVING), *((10 * turn, FORGOTTEN) for turn in range(1, 9)), (900, NOTHING)),
-        phases=(HINTED, CHECKPOINTING, CHECKPOINTING, CHECKPOINTING, EXTENDED, SETTLED, TERMINATING),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, SAVING),
+            *((10 * turn, FORGOTTEN) for turn in range(1, 9)),
+            (900, NOTHING),
+        ),
+        phases=(
+            HINTED,
+            CHECKPOINTING,
+            CHECKPOINTING,
+            CHECKPOINTING,
+            EXTENDED,
+            SETTLED,
+            TERMINATING,
+        ),
         outcome=CheckpointOutcome.TIMED_OUT,
     ),
     "of a lost hint and forgetting, too": Story(
@@ -428,7 +504,11 @@ STORIES = {
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
     "an answer to another eviction is no answer": Story(
-        seen=(REQUESTED_AND_HINTED, (5, says(AnswerState.SAVED, eviction_id="another")), (600, NOTHING)),
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, says(AnswerState.SAVED, eviction_id="another")),
+            (600, NOTHING),
+        ),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
@@ -444,12 +524,20 @@ STORIES = {
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
     "what becomes protected later was told already": Story(
-        seen=(REQUESTED_AND_HINTED, (5, PROTECTED)), phases=(HINTED,), deadline=after(600), source=SCHEDULER
+        seen=(REQUESTED_AND_HINTED, (5, PROTECTED)),
+        phases=(HINTED,),
+        deadline=after(600),
+        source=SCHEDULER,
     ),
     "one that is almost complete is reprieved where a scheduler asks": Story(
-        seen=((0, ALMOST_COMPLETE), (299, ALMOST_COMPLETE)), phases=(REPRIEVED,), deadline=after(300), source=SCHEDULER
+        seen=((0, ALMOST_COMPLETE), (299, ALMOST_COMPLETE)),
+        phases=(REPRIEVED,),
+        deadline=after(300),
+        source=SCHEDULER,
     ),
-    "and told where a person asks": Story(seen=((0, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(600)),
+    "and told where a person asks": Story(
+        seen=((0, ALMOST_COMPLETE),), phases=(HINTED,), deadline=after(600)
+    ),
     "one that is not complete by then is asked, with a whole timeout": Story(
         seen=((0, ALMOST_COMPLETE), (300, NOTHING)),
         phases=(REPRIEVED, REQUESTED, HINTED),
@@ -459,7 +547,10 @@ STORIES = {
     "nobody is reprieved twice": Story(
         seen=(
             (0, ALMOST_COMPLETE),
-            (300, ObservedVictim(protection=Protection(ProtectionReason.NEAR_COMPLETION, after(600)))),
+            (
+                300,
+                ObservedVictim(protection=Protection(ProtectionReason.NEAR_COMPLETION, after(600))),
+            ),
         ),
         phases=(REPRIEVED, REQUESTED, HINTED),
         deadline=after(900),
@@ -540,7 +631,10 @@ STORIES = {
 
 
 def live(story: Story) -> tuple[Eviction, list[Phase]]:
-    eviction, phases = replace(an_eviction().build(), source=story.source, must_evict=story.must_evict), []
+    eviction, phases = (
+        replace(an_eviction().build(), source=story.source, must_evict=story.must_evict),
+        [],
+    )
     for second, seen in story.seen:
         decision = machine.decide(eviction, seen, story.plan, story.settings, after(second))
         eviction = decision.eviction
@@ -577,14 +671,20 @@ def test_an_eviction_of_one_that_a_scheduler_was_refused_waits_and_changes_nothi
     seen = machine.ObservedVictim(is_requested_again=True, must_evict=True)
     assert machine.decide(reprieved, seen, AUTO, PolicySettings(), after(59)).transitions == ()
     later = machine.decide(reprieved, seen, AUTO, PolicySettings(), after(60)).eviction
-    assert (later.phase, later.source, later.must_evict) == (Phase.HINTED, Source.KOORDINATOR, False)
+    assert (later.phase, later.source, later.must_evict) == (
+        Phase.HINTED,
+        Source.KOORDINATOR,
+        False,
+    )
 
 
-def test_what_an_eviction_request_asks_for_is_evicted_and_what_a_person_or_a_scheduler_asks_for_need_not_be() -> None:
+def test_what_an_eviction_request_asks_for_is_evicted_and_what_a_person_or_a_scheduler_asks_for_need_not_be() -> (
+    None
+):
     """Whoever may only write an EvictionRequest may not thereby delete what a budget holds."""
-    assert [source for source in Source if machine.begin_eviction(Mark(), source, "uid", NOW).must_evict] == [
-        Source.EVICTION_REQUEST
-    ]
+    assert [
+        source for source in Source if machine.begin_eviction(Mark(), source, "uid", NOW).must_evict
+    ] == [Source.EVICTION_REQUEST]
 
 
 def test_what_goes_with_one_that_is_to_be_evicted_is_evicted() -> None:
@@ -592,12 +692,18 @@ def test_what_goes_with_one_that_is_to_be_evicted_is_evicted() -> None:
     assert machine.begin_as_gang_member(origin, "second", after(7)).must_evict
 
 
-def test_one_that_goes_because_of_another_has_been_asked_for_by_its_own_native_eviction_and_no_other() -> None:
+def test_one_that_goes_because_of_another_has_been_asked_for_by_its_own_native_eviction_and_no_other() -> (
+    None
+):
     """Without the first, two of a gang could be stood down in turn for ever; with the second, one that is asked for beside it, for good."""
     origin, own = (
-        machine.begin_eviction(Mark(request_uid=uid), Source.EVICTION_REQUEST, uid, NOW) for uid in ("first", "second")
+        machine.begin_eviction(Mark(request_uid=uid), Source.EVICTION_REQUEST, uid, NOW)
+        for uid in ("first", "second")
     )
-    assert [machine.begin_as_gang_member(origin, "second", after(7), before).request_uid for before in (own, None)] == [
+    assert [
+        machine.begin_as_gang_member(origin, "second", after(7), before).request_uid
+        for before in (own, None)
+    ] == [
         "second",
         "",
     ]
@@ -605,7 +711,9 @@ def test_one_that_goes_because_of_another_has_been_asked_for_by_its_own_native_e
 
 def test_lowering_the_ceiling_takes_no_time_from_a_victim_that_was_told() -> None:
     hinted = an_eviction().hinted(deadline=after(600)).build()
-    decision = machine.decide(hinted, defers(60), AUTO, PolicySettings(ceiling_seconds=10), after(5))
+    decision = machine.decide(
+        hinted, defers(60), AUTO, PolicySettings(ceiling_seconds=10), after(5)
+    )
     assert decision.eviction.deadline == after(600)
 
 
@@ -616,15 +724,27 @@ def test_a_checkpoint_is_what_the_workload_said_when_it_said_it() -> None:
 
 
 def test_only_an_answer_counts_as_answered() -> None:
-    stories = {name: story for name, story in STORIES.items() if story.outcome is CheckpointOutcome.UNRESPONSIVE}
+    stories = {
+        name: story
+        for name, story in STORIES.items()
+        if story.outcome is CheckpointOutcome.UNRESPONSIVE
+    }
     assert stories
     assert all(live(story)[0].answered_at is None for story in stories.values())
 
 
 NAMED = CheckpointAnswer(state=AnswerState.SAVING, eviction_id=an_eviction().build().eviction_id)
 NOTES = {
-    "that it saves may be written down later": (an_eviction().hinted(deadline=after(600)).build(), NAMED, True),
-    "but not what is said once": (an_eviction().hinted(deadline=after(600)).build(), ACCEPTED_WITHOUT_DOCUMENT, False),
+    "that it saves may be written down later": (
+        an_eviction().hinted(deadline=after(600)).build(),
+        NAMED,
+        True,
+    ),
+    "but not what is said once": (
+        an_eviction().hinted(deadline=after(600)).build(),
+        ACCEPTED_WITHOUT_DOCUMENT,
+        False,
+    ),
     "nor what somebody waits for": (
         an_eviction().hinted(deadline=after(600)).build(),
         replace(NAMED, state=AnswerState.SAVED),
@@ -663,22 +783,32 @@ GRACES = {
     "never zero, though the mark says so": Grace(mark_seconds=0, want=1),
     "never zero, though the pod says so": Grace(pod_seconds=0, want=1),
     "nor on a lost node, unless the admin wants it": Grace(is_node_lost=True, want=30),
-    "nor where the admin wants it, on any other node": Grace(may_be_forced=True, mark_seconds=0, want=1),
-    "zero on a lost node where the admin wants it": Grace(may_be_forced=True, is_node_lost=True, want=0),
+    "nor where the admin wants it, on any other node": Grace(
+        may_be_forced=True, mark_seconds=0, want=1
+    ),
+    "zero on a lost node where the admin wants it": Grace(
+        may_be_forced=True, is_node_lost=True, want=0
+    ),
 }
 
 
 @pytest.mark.parametrize("grace", GRACES.values(), ids=GRACES)
 def test_grace_is_chosen_once(grace: Grace) -> None:
-    begun = machine.begin_eviction(Mark(grace_seconds=grace.mark_seconds), Source.LABEL, "pod-uid", NOW)
-    settings = PolicySettings(grace_cap_seconds=grace.cap_seconds, force_delete_on_lost_nodes=grace.may_be_forced)
+    begun = machine.begin_eviction(
+        Mark(grace_seconds=grace.mark_seconds), Source.LABEL, "pod-uid", NOW
+    )
+    settings = PolicySettings(
+        grace_cap_seconds=grace.cap_seconds, force_delete_on_lost_nodes=grace.may_be_forced
+    )
     seen = ObservedVictim(pod_grace_seconds=grace.pod_seconds, is_node_lost=grace.is_node_lost)
     decision = machine.decide(begun, seen, NONE, settings, NOW)
     assert decision.eviction.grace_seconds == grace.want
 
 
 def test_an_eviction_begins_with_what_the_mark_says() -> None:
-    asked = Mark(initiator="descheduler", reason="overload", requested_at=after(-3600), grace_seconds=5)
+    asked = Mark(
+        initiator="descheduler", reason="overload", requested_at=after(-3600), grace_seconds=5
+    )
     assert machine.begin_eviction(asked, Source.KOORDINATOR, "uid", NOW) == Eviction(
         eviction_id="uid-1795262400000",
         phase=Phase.REQUESTED,
@@ -691,13 +821,17 @@ def test_an_eviction_begins_with_what_the_mark_says() -> None:
 
 
 def test_a_mark_set_again_within_the_second_begins_another_eviction() -> None:
-    first, second = (machine.begin_eviction(Mark(), Source.LABEL, "uid", after(at)) for at in (0.2, 0.3))
+    first, second = (
+        machine.begin_eviction(Mark(), Source.LABEL, "uid", after(at)) for at in (0.2, 0.3)
+    )
     assert first.eviction_id != second.eviction_id
 
 
 def test_one_that_goes_because_of_another_says_who_asked_and_counts_its_own_notice() -> None:
     first = replace(
-        machine.begin_eviction(Mark(initiator="ops", reason="drain", grace_seconds=5), SCHEDULER, "first", NOW),
+        machine.begin_eviction(
+            Mark(initiator="ops", reason="drain", grace_seconds=5), SCHEDULER, "first", NOW
+        ),
         attempt=1,
     )
     joined = machine.begin_as_gang_member(first, "second", after(7))
@@ -739,18 +873,33 @@ LEADS_ON = {
     Observation.CHECKPOINT_WANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.CHECKPOINT_UNWANTED: ((Phase.REQUESTED,), "it is decided once, at the beginning"),
     Observation.HINT_LOST: ((Phase.HINTED,), "whoever has answered has heard"),
-    Observation.REQUEST_FORGOTTEN: ((CHECKPOINTING, EXTENDED, DEFERRED), "one that has not answered has lost the hint"),
+    Observation.REQUEST_FORGOTTEN: (
+        (CHECKPOINTING, EXTENDED, DEFERRED),
+        "one that has not answered has lost the hint",
+    ),
     Observation.ANSWERED: ((Phase.HINTED,), "hearing it again changes nothing"),
     Observation.SAVED: (AWAITING_WORKLOAD, "before, nobody has asked; afterwards, it is settled"),
     Observation.CANNOT: (AWAITING_WORKLOAD, "before, nobody has asked; afterwards, it is settled"),
     Observation.DEFERRED: ((Phase.HINTED, Phase.CHECKPOINTING), "more time is given once"),
-    Observation.DEADLINE_UNANSWERED: ((Phase.HINTED,), "every other phase that waits was reached by an answer"),
-    Observation.DEADLINE_ANSWERED: ((CHECKPOINTING, EXTENDED, DEFERRED), "one that is only hinted has not answered"),
+    Observation.DEADLINE_UNANSWERED: (
+        (Phase.HINTED,),
+        "every other phase that waits was reached by an answer",
+    ),
+    Observation.DEADLINE_ANSWERED: (
+        (CHECKPOINTING, EXTENDED, DEFERRED),
+        "one that is only hinted has not answered",
+    ),
     Observation.HELD_BY_BUDGET: ((TERMINATING,), "nothing else waits for a budget"),
-    Observation.RELEASED: ((SETTLED, Phase.SAVED), "only of whom nothing more is to be heard waits for others"),
+    Observation.RELEASED: (
+        (SETTLED, Phase.SAVED),
+        "only of whom nothing more is to be heard waits for others",
+    ),
     Observation.MARK_REMOVED: ((*BEFORE_DELETE, TERMINATING), "what is over is not taken back"),
     Observation.DELETED_BY_OTHERS: (BEFORE_DELETE, "afterwards it was us"),
-    Observation.CONTAINERS_ENDED: ((*BEFORE_DELETE, TERMINATING), "afterwards that is what was asked for"),
+    Observation.CONTAINERS_ENDED: (
+        (*BEFORE_DELETE, TERMINATING),
+        "afterwards that is what was asked for",
+    ),
     Observation.OBJECT_GONE: ((*BEFORE_DELETE, Phase.TERMINATING), "it goes once"),
     Observation.REPLACED: ((Phase.GONE,), "a replacement comes after what it replaces"),
 }
@@ -758,14 +907,18 @@ LEADS_ON = {
 
 
 @pytest.mark.parametrize("observation", Observation)
-def test_every_pair_of_phase_and_observation_is_listed_or_explained(observation: Observation) -> None:
+def test_every_pair_of_phase_and_observation_is_listed_or_explained(
+    observation: Observation,
+) -> None:
     phases, _why_nowhere_else = LEADS_ON[observation]
     assert {phase for phase in Phase if observation in TABLE[phase]} == set(phases)
 
 
 def test_every_phase_has_a_row_and_is_reached() -> None:
     assert set(TABLE) == set(Phase)
-    assert {move.to for row in TABLE.values() for move in row.values()} | {Phase.REQUESTED} == set(Phase)
+    assert {move.to for row in TABLE.values() for move in row.values()} | {Phase.REQUESTED} == set(
+        Phase
+    )
 
 
 def test_what_is_over_stays_over() -> None:

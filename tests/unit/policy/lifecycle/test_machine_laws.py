@@ -74,7 +74,10 @@ def an_answer(chance: Random) -> CheckpointAnswer:
 def a_reprieve(chance: Random) -> Protection:
     until = NOW + timedelta(seconds=chance.randint(0, 600))
     return chance.choice(
-        [Protection(ProtectionReason.NON_PREEMPTIBLE, None), Protection(ProtectionReason.NEAR_COMPLETION, until)]
+        [
+            Protection(ProtectionReason.NON_PREEMPTIBLE, None),
+            Protection(ProtectionReason.NEAR_COMPLETION, until),
+        ]
     )
 
 
@@ -134,7 +137,10 @@ def test_these_lives_visit_every_phase_and_end_in_every_way() -> None:
 def test_every_move_is_in_the_table() -> None:
     for _, before, _, _, decision in TURNS:
         phases = [before.phase, *(move.to for move in decision.transitions)]
-        assert all(move in TABLE[phase].values() for phase, move in zip(phases, decision.transitions, strict=False))
+        assert all(
+            move in TABLE[phase].values()
+            for phase, move in zip(phases, decision.transitions, strict=False)
+        )
         assert decision.eviction.phase is phases[-1]
 
 
@@ -168,17 +174,23 @@ def test_a_deadline_that_was_told_never_comes_earlier() -> None:
 def test_nothing_is_settled_without_a_reason() -> None:
     for victim, before, seen, now, decision in TURNS:
         state = decision.eviction
-        if before.phase not in BEFORE_DELETE or state.phase not in (Phase.SETTLED, Phase.TERMINATING):
+        if before.phase not in BEFORE_DELETE or state.phase not in (
+            Phase.SETTLED,
+            Phase.TERMINATING,
+        ):
             continue
         if before.phase is Phase.SETTLED and state.outcome is before.outcome:
             continue
-        about_it = seen.answer if seen.answer and seen.answer.may_belong_to(before.eviction_id) else None
+        about_it = (
+            seen.answer if seen.answer and seen.answer.may_belong_to(before.eviction_id) else None
+        )
         ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
         is_late = now >= (before.deadline or ceiling)
         assert {
             CheckpointOutcome.SKIPPED: not victim.plan.gives_notice,
             CheckpointOutcome.OVERTAKEN: seen.is_being_deleted,
-            CheckpointOutcome.REFUSED: about_it is not None and about_it.state is AnswerState.CANNOT,
+            CheckpointOutcome.REFUSED: about_it is not None
+            and about_it.state is AnswerState.CANNOT,
             CheckpointOutcome.SAVED: state.checkpoint is not None,
             CheckpointOutcome.UNRESPONSIVE: state.answered_at is None and is_late,
             CheckpointOutcome.TIMED_OUT: state.answered_at is not None and is_late,
@@ -207,7 +219,10 @@ def test_whatever_is_deleted_or_over_has_an_outcome_and_a_grace_within_the_cap()
         if state.phase is Phase.TERMINATING:
             assert state.grace_seconds is not None
             assert state.grace_seconds <= victim.settings.grace_cap_seconds
-            assert state.grace_seconds >= machine.MIN_GRACE_SECONDS or victim.settings.force_delete_on_lost_nodes
+            assert (
+                state.grace_seconds >= machine.MIN_GRACE_SECONDS
+                or victim.settings.force_delete_on_lost_nodes
+            )
 
 
 def test_what_is_over_stays_as_it_is() -> None:
@@ -220,8 +235,16 @@ def test_a_victim_is_told_three_times_at_most_and_given_more_time_once() -> None
     for turns in LIVES:
         moves = [move for turn in turns for move in turn.decision.transitions]
         told = [move for move in moves if move.to is Phase.HINTED or move.resends_hint]
-        given = [move for move in moves if move.to in (Phase.EXTENDED, Phase.DEFERRED) and not move.resends_hint]
-        assert len(told) == max(turn.decision.eviction.attempt for turn in turns) <= machine.MAX_ATTEMPTS
+        given = [
+            move
+            for move in moves
+            if move.to in (Phase.EXTENDED, Phase.DEFERRED) and not move.resends_hint
+        ]
+        assert (
+            len(told)
+            == max(turn.decision.eviction.attempt for turn in turns)
+            <= machine.MAX_ATTEMPTS
+        )
         assert len(given) <= 1
 
 
@@ -230,7 +253,8 @@ def test_nobody_gains_time_by_forgetting() -> None:
     for victim, before, seen, now, _ in TURNS:
         plain = replace(seen, answer=None, hint_lost=False, request_forgotten=False)
         forgets, remembers = (
-            victim.decide(before, replace(plain, request_forgotten=is_so), now).eviction for is_so in (True, False)
+            victim.decide(before, replace(plain, request_forgotten=is_so), now).eviction
+            for is_so in (True, False)
         )
         assert forgets.deadline == remembers.deadline
         is_tried |= forgets != remembers
@@ -249,7 +273,9 @@ def test_deciding_again_changes_nothing() -> None:
     """Each loss of a hint is one more attempt, and an answer from before the hint is good for nothing."""
     for victim, before, seen, now, decision in TURNS:
         is_told = before.phase not in (Phase.REQUESTED, Phase.REPRIEVED)
-        same = replace(seen, hint_lost=False, request_forgotten=False, answer=seen.answer if is_told else None)
+        same = replace(
+            seen, hint_lost=False, request_forgotten=False, answer=seen.answer if is_told else None
+        )
         assert victim.decide(decision.eviction, same, now).transitions == ()
 
 
@@ -265,5 +291,8 @@ def test_waking_at_next_wake_misses_nothing() -> None:
         if wake is None:
             assert victim.decide(decision.eviction, quiet, now + 100 * HOUR).transitions == ()
         else:
-            assert victim.decide(decision.eviction, quiet, wake - timedelta(seconds=1)).transitions == ()
+            assert (
+                victim.decide(decision.eviction, quiet, wake - timedelta(seconds=1)).transitions
+                == ()
+            )
             assert victim.decide(decision.eviction, quiet, wake).transitions != ()

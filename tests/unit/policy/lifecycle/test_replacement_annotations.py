@@ -52,7 +52,9 @@ STAMPS = {
 
 
 def entry(checkpoint: Checkpoint | None) -> Slot:
-    return Slot(preempted_count=2, first_submitted_at=NOW, eviction_ids=("uid-2",), checkpoint=checkpoint)
+    return Slot(
+        preempted_count=2, first_submitted_at=NOW, eviction_ids=("uid-2",), checkpoint=checkpoint
+    )
 
 
 @pytest.mark.parametrize(("checkpoint", "said", "variables"), STAMPS.values(), ids=STAMPS)
@@ -73,7 +75,11 @@ def test_a_pod_that_asks_for_nothing_gets_annotations_only() -> None:
 
 def test_a_pod_that_asks_gets_variables_in_every_container_but_where_it_says_them_itself() -> None:
     own = Container(env=[NameOnly(name=COUNT.name)])
-    pod = a_pod().annotated(keys.REQUEUE_ENV, "true").with_containers(own, initContainers=[Container()])
+    pod = (
+        a_pod()
+        .annotated(keys.REQUEUE_ENV, "true")
+        .with_containers(own, initContainers=[Container()])
+    )
     (view,) = pod_views(pod.build())
     changes = list(replacement_annotations.decide_changes(entry(None), view, SETTINGS))
     assert [change for change in changes if isinstance(change, ListAddition)] == [
@@ -83,7 +89,11 @@ def test_a_pod_that_asks_gets_variables_in_every_container_but_where_it_says_the
     ]
 
 
-UNASKED = {"nobody asks": {}, "somebody asks not to": {keys.REQUEUE_ENV: "false"}, "nonsense": {keys.REQUEUE_ENV: "1"}}
+UNASKED = {
+    "nobody asks": {},
+    "somebody asks not to": {keys.REQUEUE_ENV: "false"},
+    "nonsense": {keys.REQUEUE_ENV: "1"},
+}
 
 
 @pytest.mark.parametrize("annotations", UNASKED.values(), ids=UNASKED)
@@ -96,7 +106,9 @@ def test_a_variable_refers_to_the_annotation_and_copies_nothing() -> None:
     assert COUNT.to_env_entry() == {"name": "REPRIEVE_PREEMPTED_COUNT", "valueFrom": reference}
 
 
-@pytest.mark.parametrize("checkpoint", [None, replace(SAVED, step=None), replace(SAVED, step=None, path=None)])
+@pytest.mark.parametrize(
+    "checkpoint", [None, replace(SAVED, step=None), replace(SAVED, step=None, path=None)]
+)
 def test_what_a_replacement_was_told_is_read_back(checkpoint: Checkpoint | None) -> None:
     told = entry(checkpoint)
     assert replacement_annotations.read(replacement_annotations.build_annotations(told)) == replace(
@@ -132,7 +144,9 @@ ODD_CHECKPOINTS: dict[str, tuple[dict[str, str], Checkpoint | None]] = {
 
 
 @pytest.mark.parametrize(("annotations", "want"), ODD_CHECKPOINTS.values(), ids=ODD_CHECKPOINTS)
-def test_of_a_checkpoint_what_can_be_read_is_read(annotations: dict[str, str], want: Checkpoint | None) -> None:
+def test_of_a_checkpoint_what_can_be_read_is_read(
+    annotations: dict[str, str], want: Checkpoint | None
+) -> None:
     found = replacement_annotations.read({**GOOD, **annotations})
     assert found is not None
     assert found.checkpoint == want

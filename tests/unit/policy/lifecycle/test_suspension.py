@@ -7,22 +7,40 @@ import pytest
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference
 from reprieve_policy.lifecycle import suspension
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
-from reprieve_policy.lifecycle.suspension import SuspendedJobAction, SuspensionReadiness, SuspensionRecord
+from reprieve_policy.lifecycle.suspension import (
+    SuspendedJobAction,
+    SuspensionReadiness,
+    SuspensionRecord,
+)
 from reprieve_testing.builders import after, an_eviction
 
 
 def owned_by(kind: str) -> ObjectMeta:
-    return ObjectMeta(ownerReferences=[OwnerReference(kind=kind, name="o", uid="u", controller=True)])
+    return ObjectMeta(
+        ownerReferences=[OwnerReference(kind=kind, name="o", uid="u", controller=True)]
+    )
 
 
 JOBS = {
     "one that nobody looks after": (ObjectMeta(), None, True),
-    "one whose author names the usual controller": (ObjectMeta(), "kubernetes.io/job-controller", True),
+    "one whose author names the usual controller": (
+        ObjectMeta(),
+        "kubernetes.io/job-controller",
+        True,
+    ),
     "one of a CronJob's": (owned_by("CronJob"), None, True),
     "one that another controller manages": (ObjectMeta(), "kueue.x-k8s.io/multikueue", False),
-    "one in a queue of Kueue's": (ObjectMeta(labels={"kueue.x-k8s.io/queue-name": "team"}), None, False),
+    "one in a queue of Kueue's": (
+        ObjectMeta(labels={"kueue.x-k8s.io/queue-name": "team"}),
+        None,
+        False,
+    ),
     "one of a JobSet's, which would resume it": (owned_by("JobSet"), None, False),
-    "one that is being deleted": (ObjectMeta(deletionTimestamp="2026-11-21T12:00:00Z"), None, False),
+    "one that is being deleted": (
+        ObjectMeta(deletionTimestamp="2026-11-21T12:00:00Z"),
+        None,
+        False,
+    ),
 }
 
 
@@ -52,10 +70,23 @@ STANDINGS = {
         True,
         SuspensionReadiness.PREVENTS_SUSPENSION,
     ),
-    "one that failed": (ended(CheckpointOutcome.TIMED_OUT), True, SuspensionReadiness.PREVENTS_SUSPENSION),
-    "one that was spared": (ended(CheckpointOutcome.CANCELLED), False, SuspensionReadiness.PREVENTS_SUSPENSION),
+    "one that failed": (
+        ended(CheckpointOutcome.TIMED_OUT),
+        True,
+        SuspensionReadiness.PREVENTS_SUSPENSION,
+    ),
+    "one that was spared": (
+        ended(CheckpointOutcome.CANCELLED),
+        False,
+        SuspensionReadiness.PREVENTS_SUSPENSION,
+    ),
     "one that has saved and waits": (
-        Eviction(eviction_id="e", phase=Phase.SAVED, requested_at=after(0), outcome=CheckpointOutcome.SAVED),
+        Eviction(
+            eviction_id="e",
+            phase=Phase.SAVED,
+            requested_at=after(0),
+            outcome=CheckpointOutcome.SAVED,
+        ),
         False,
         SuspensionReadiness.SAVING,
     ),
@@ -69,7 +100,9 @@ STANDINGS = {
 
 
 @pytest.mark.parametrize(("eviction", "is_announced", "want"), STANDINGS.values(), ids=STANDINGS)
-def test_how_far_a_pod_is(eviction: Eviction | None, is_announced: bool, want: SuspensionReadiness) -> None:  # noqa: FBT001 - a table's
+def test_how_far_a_pod_is(
+    eviction: Eviction | None, is_announced: bool, want: SuspensionReadiness
+) -> None:  # noqa: FBT001 - a table's
     assert suspension.readiness_of(eviction, is_announced=is_announced) is want
 
 
@@ -91,7 +124,9 @@ class Case:
 FATES = {
     "it stays suspended for the back-off": Case(want=SuspendedJobAction.KEEP),
     "then it is resumed": Case(seconds=300, want=SuspendedJobAction.RESUME),
-    "one that somebody has resumed is theirs": Case(is_suspended=False, want=SuspendedJobAction.DROP_RECORD),
+    "one that somebody has resumed is theirs": Case(
+        is_suspended=False, want=SuspendedJobAction.DROP_RECORD
+    ),
     "one that somebody has resumed and suspended again is theirs": Case(
         generation=5, transition=120, seconds=400, want=SuspendedJobAction.RELEASE_OWNERSHIP
     ),
@@ -101,7 +136,9 @@ FATES = {
     "one whose spec was changed meanwhile is resumed all the same": Case(
         generation=4, seconds=400, want=SuspendedJobAction.RESUME
     ),
-    "one whose hold cannot be read is nobody's to resume": Case(hold=None, want=SuspendedJobAction.RELEASE_OWNERSHIP),
+    "one whose hold cannot be read is nobody's to resume": Case(
+        hold=None, want=SuspendedJobAction.RELEASE_OWNERSHIP
+    ),
 }
 
 
@@ -109,7 +146,11 @@ FATES = {
 def test_what_becomes_of_a_suspended_job(case: Case) -> None:
     since = None if case.transition is None else after(case.transition)
     fate = suspension.decide(
-        case.hold, since=since, generation=case.generation, is_suspended=case.is_suspended, now=after(case.seconds)
+        case.hold,
+        since=since,
+        generation=case.generation,
+        is_suspended=case.is_suspended,
+        now=after(case.seconds),
     )
     assert fate is case.want
 

@@ -16,8 +16,12 @@ EVICTS = PolicySettings(end_with="evict", ceiling_seconds=600)
 SUSPENDS = PolicySettings(suspend_jobs=True, end_with="evict", ceiling_seconds=600)
 
 
-def a_job(*others: SuspensionReadiness, may_be_suspended: bool = True, is_suspended: bool = False) -> OwnerJobState:
-    return OwnerJobState(may_be_suspended=may_be_suspended, is_suspended=is_suspended, other_pods=frozenset(others))
+def a_job(
+    *others: SuspensionReadiness, may_be_suspended: bool = True, is_suspended: bool = False
+) -> OwnerJobState:
+    return OwnerJobState(
+        may_be_suspended=may_be_suspended, is_suspended=is_suspended, other_pods=frozenset(others)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +40,26 @@ class Case:
 CASES = {
     "without a word of the admin's it is deleted": Case(want=EvictionMethod.DELETE),
     "so is a Job's": Case(job=a_job(), want=EvictionMethod.DELETE),
-    "it is evicted where the admin wants budgets honoured": Case(settings=EVICTS, want=EvictionMethod.EVICT),
-    "no budget is honoured beyond the ceiling": Case(settings=EVICTS, seconds=600, want=EvictionMethod.DELETE),
-    "a Job whose only pod has saved is suspended": Case(settings=SUSPENDS, job=a_job(), want=EvictionMethod.SUSPEND),
+    "it is evicted where the admin wants budgets honoured": Case(
+        settings=EVICTS, want=EvictionMethod.EVICT
+    ),
+    "no budget is honoured beyond the ceiling": Case(
+        settings=EVICTS, seconds=600, want=EvictionMethod.DELETE
+    ),
+    "a Job whose only pod has saved is suspended": Case(
+        settings=SUSPENDS, job=a_job(), want=EvictionMethod.SUSPEND
+    ),
     "so is one whose pod had nothing to save": Case(
-        settings=SUSPENDS, job=a_job(), outcome=CheckpointOutcome.SKIPPED, want=EvictionMethod.SUSPEND
+        settings=SUSPENDS,
+        job=a_job(),
+        outcome=CheckpointOutcome.SKIPPED,
+        want=EvictionMethod.SUSPEND,
     ),
     "one whose pod did not answer has failed, and is not": Case(
-        settings=SUSPENDS, job=a_job(), outcome=CheckpointOutcome.UNRESPONSIVE, want=EvictionMethod.EVICT
+        settings=SUSPENDS,
+        job=a_job(),
+        outcome=CheckpointOutcome.UNRESPONSIVE,
+        want=EvictionMethod.EVICT,
     ),
     "what no Job owns is evicted": Case(settings=SUSPENDS, want=EvictionMethod.EVICT),
     "a Job that others look after is not suspended": Case(
@@ -60,7 +76,11 @@ CASES = {
     ),
     "its other victims are waited for": Case(
         settings=SUSPENDS,
-        job=a_job(SuspensionReadiness.READY_WITH_CONDITION, SuspensionReadiness.READY, SuspensionReadiness.SAVING),
+        job=a_job(
+            SuspensionReadiness.READY_WITH_CONDITION,
+            SuspensionReadiness.READY,
+            SuspensionReadiness.SAVING,
+        ),
         want=EvictionMethod.WAIT,
     ),
     "once all may go, each one's disruption is announced": Case(
@@ -69,12 +89,21 @@ CASES = {
         want=EvictionMethod.SET_DISRUPTION_CONDITION,
     ),
     "only once all are announced is it suspended": Case(
-        settings=SUSPENDS, job=a_job(SuspensionReadiness.READY_WITH_CONDITION), want=EvictionMethod.SUSPEND
+        settings=SUSPENDS,
+        job=a_job(SuspensionReadiness.READY_WITH_CONDITION),
+        want=EvictionMethod.SUSPEND,
     ),
-    "the job controller is waited for": Case(settings=SUSPENDS, job=a_job(is_suspended=True), want=EvictionMethod.WAIT),
-    "on a lost node no budget is asked": Case(settings=EVICTS, grace_seconds=0, want=EvictionMethod.DELETE),
+    "the job controller is waited for": Case(
+        settings=SUSPENDS, job=a_job(is_suspended=True), want=EvictionMethod.WAIT
+    ),
+    "on a lost node no budget is asked": Case(
+        settings=EVICTS, grace_seconds=0, want=EvictionMethod.DELETE
+    ),
     "nor is its Job, or the Job's other pods": Case(
-        settings=SUSPENDS, job=a_job(SuspensionReadiness.SAVING), grace_seconds=0, want=EvictionMethod.DELETE
+        settings=SUSPENDS,
+        job=a_job(SuspensionReadiness.SAVING),
+        grace_seconds=0,
+        want=EvictionMethod.DELETE,
     ),
     "what was asked for by an eviction is evicted, whatever the policy says": Case(
         must_evict=True, want=EvictionMethod.EVICT
@@ -85,7 +114,10 @@ CASES = {
         settings=SUSPENDS, job=a_job(), must_evict=True, want=EvictionMethod.EVICT
     ),
     "nobody is waited for beyond the ceiling": Case(
-        settings=SUSPENDS, job=a_job(SuspensionReadiness.SAVING), seconds=600, want=EvictionMethod.DELETE
+        settings=SUSPENDS,
+        job=a_job(SuspensionReadiness.SAVING),
+        seconds=600,
+        want=EvictionMethod.DELETE,
     ),
 }
 
@@ -94,10 +126,14 @@ CASES = {
 def test_a_victim_is_ended(case: Case) -> None:
     ended = an_eviction().ended(case.outcome).build()
     victim = replace(ended, grace_seconds=case.grace_seconds, must_evict=case.must_evict)
-    assert termination.decide_method(victim, case.job, case.settings, after(case.seconds)) is case.want
+    assert (
+        termination.decide_method(victim, case.job, case.settings, after(case.seconds)) is case.want
+    )
 
 
-def test_others_wait_for_what_a_budget_holds_until_the_ceiling_and_once_more_for_all_that_follow() -> None:
+def test_others_wait_for_what_a_budget_holds_until_the_ceiling_and_once_more_for_all_that_follow() -> (
+    None
+):
     asked = replace(an_eviction().build(), must_evict=True)
     assert termination.budget_wait_ends_at(asked, EVICTS) == after(600)
     assert termination.budget_wait_ends_at(
@@ -123,7 +159,12 @@ def stood_down(ago: float, since: float | None = None) -> Eviction:
     """Return the last state of one that was asked for `ago` seconds ago, and that a budget held before that, or not."""
     held_since = None if since is None else after(-since)
     over = an_eviction().in_phase(Phase.CANCELLED).build()
-    return replace(over, requested_at=after(-ago), held_since=held_since, outcome=CheckpointOutcome.HELD_BY_BUDGET)
+    return replace(
+        over,
+        requested_at=after(-ago),
+        held_since=held_since,
+        outcome=CheckpointOutcome.HELD_BY_BUDGET,
+    )
 
 
 FOLLOWED = {
@@ -146,11 +187,17 @@ def test_what_is_asked_anew_after_a_budget_held_it_is_not_waited_for_anew(
     before: Eviction | None, want: datetime | None
 ) -> None:
     begun = an_eviction().build()
-    assert termination.carry_over_budget_hold(begun, before, EVICTS) == replace(begun, held_since=want)
+    assert termination.carry_over_budget_hold(begun, before, EVICTS) == replace(
+        begun, held_since=want
+    )
 
 
 INHERITED = {
-    "one that finished has no replacement": (an_eviction().hinted(deadline=after(60)), False, False),
+    "one that finished has no replacement": (
+        an_eviction().hinted(deadline=after(60)),
+        False,
+        False,
+    ),
     "one that was told and failed leaves what a deleted one would": (
         an_eviction().hinted(deadline=after(60)),
         True,
@@ -161,7 +208,9 @@ INHERITED = {
 
 
 @pytest.mark.parametrize(("victim", "has_failed", "want"), INHERITED.values(), ids=INHERITED)
-def test_of_a_pod_that_ended_by_itself(victim: EvictionBuilder, has_failed: bool, want: bool) -> None:  # noqa: FBT001 - a table's
+def test_of_a_pod_that_ended_by_itself(
+    victim: EvictionBuilder, has_failed: bool, want: bool
+) -> None:  # noqa: FBT001 - a table's
     assert termination.counts_as_preempted(victim.build(), has_failed=has_failed) is want
 
 

@@ -34,7 +34,9 @@ class Parts(NamedTuple):
     walltime: float = 0.0
 
 
-def cost_of(pod: PodBuilder, work: WorkProgress, workload_type: str | None = None, now: datetime = NOW) -> Cost:
+def cost_of(
+    pod: PodBuilder, work: WorkProgress, workload_type: str | None = None, now: datetime = NOW
+) -> Cost:
     (view,) = pod_views(pod.build())
     plan = checkpoint_plan.read_leniently(view.annotations, SETTINGS)
     return cost.decide_cost(view, plan, work, SETTINGS, now, workload_type=workload_type)
@@ -64,10 +66,18 @@ class Case:
 
 CASES = {
     "one that has done nothing costs nothing": Case(want=Parts()),
-    "auto: what a save is estimated to take": Case(pod=estimating("3m"), want=Parts(checkpoint=8 * 0.05)),
-    "auto without an estimate: the whole timeout": Case(pod=TRAINING.with_hint(), want=Parts(checkpoint=8 / 6)),
-    "manual: the timeout, whatever is estimated": Case(pod=estimating("3m", "manual"), want=Parts(checkpoint=8 / 6)),
-    "no estimate lasts longer than a victim waits": Case(pod=estimating("1000h"), want=Parts(checkpoint=8 * 0.5)),
+    "auto: what a save is estimated to take": Case(
+        pod=estimating("3m"), want=Parts(checkpoint=8 * 0.05)
+    ),
+    "auto without an estimate: the whole timeout": Case(
+        pod=TRAINING.with_hint(), want=Parts(checkpoint=8 / 6)
+    ),
+    "manual: the timeout, whatever is estimated": Case(
+        pod=estimating("3m", "manual"), want=Parts(checkpoint=8 / 6)
+    ),
+    "no estimate lasts longer than a victim waits": Case(
+        pod=estimating("1000h"), want=Parts(checkpoint=8 * 0.5)
+    ),
     "none: all since the start is lost": Case(started=5, want=Parts(recompute=8 * 5)),
     "none: all since the last checkpoint": Case(started=5, saved=2, want=Parts(recompute=8 * 2)),
     "a checkpoint of an earlier pod is no longer ago than the start": Case(
@@ -81,15 +91,26 @@ CASES = {
         pod=estimating("1s"), started=1, walltime_hours=10, want=Parts(checkpoint=8 / 3600)
     ),
     "at half of it half of what was used counts": Case(
-        pod=estimating("1s"), started=5, walltime_hours=10, want=Parts(checkpoint=8 / 3600, walltime=8 * 2.5)
+        pod=estimating("1s"),
+        started=5,
+        walltime_hours=10,
+        want=Parts(checkpoint=8 / 3600, walltime=8 * 2.5),
     ),
     "above 90 % all of it": Case(
-        pod=estimating("1s"), started=9.5, walltime_hours=10, want=Parts(checkpoint=8 / 3600, walltime=8 * 9.5)
+        pod=estimating("1s"),
+        started=9.5,
+        walltime_hours=10,
+        want=Parts(checkpoint=8 / 3600, walltime=8 * 9.5),
     ),
     "once it is over no more": Case(
-        pod=estimating("1s"), started=99, walltime_hours=10, want=Parts(checkpoint=8 / 3600, walltime=8 * 10)
+        pod=estimating("1s"),
+        started=99,
+        walltime_hours=10,
+        want=Parts(checkpoint=8 / 3600, walltime=8 * 10),
     ),
-    "a walltime of nothing": Case(pod=estimating("1s"), started=5, walltime_hours=0, want=Parts(checkpoint=8 / 3600)),
+    "a walltime of nothing": Case(
+        pod=estimating("1s"), started=5, walltime_hours=0, want=Parts(checkpoint=8 / 3600)
+    ),
     "machine learning: its checkpoints weigh three times": Case(
         pod=TRAINING.with_hint(),
         started=9.5,
@@ -97,9 +118,13 @@ CASES = {
         workload_type="ml-training",
         want=Parts(checkpoint=3 * 8 / 6, walltime=8 * 9.5),
     ),
-    "a service has nothing to compute again": Case(started=5, walltime_hours=6, workload_type="service", want=Parts()),
+    "a service has nothing to compute again": Case(
+        started=5, walltime_hours=6, workload_type="service", want=Parts()
+    ),
     "interactive: half": Case(started=4, workload_type="interactive", want=Parts(recompute=8 * 2)),
-    "a type that nobody knows weighs evenly": Case(started=5, workload_type="other", want=Parts(recompute=8 * 5)),
+    "a type that nobody knows weighs evenly": Case(
+        started=5, workload_type="other", want=Parts(recompute=8 * 5)
+    ),
 }
 
 
@@ -113,11 +138,19 @@ def test_a_cost_is_the_sum_of_three_parts(case: Case) -> None:
 DEVICES = {
     "GPUs": ({"nvidia.com/gpu": "8", "cpu": "64"}, Device.GPU, 8),
     "another vendor's": ({"amd.com/gpu": "2"}, Device.GPU, 2),
-    "accelerators by other names": ({"google.com/tpu": "4", "aws.amazon.com/neuron": "1"}, Device.GPU, 5),
+    "accelerators by other names": (
+        {"google.com/tpu": "4", "aws.amazon.com/neuron": "1"},
+        Device.GPU,
+        5,
+    ),
     "slices of one": ({"nvidia.com/mig-1g.5gb": "2"}, Device.GPU, 2),
     "CPUs where there are none": ({"cpu": "1500m", "memory": "1Gi"}, Device.CPU, 1.5),
     "none of GPUs is none": ({"nvidia.com/gpu": "0", "cpu": "2"}, Device.CPU, 2),
-    "a resource that only sounds like one": ({"gpu": "3", "example.com/gpu-hours": "7"}, Device.CPU, 0),
+    "a resource that only sounds like one": (
+        {"gpu": "3", "example.com/gpu-hours": "7"},
+        Device.CPU,
+        0,
+    ),
     "nothing": ({}, Device.CPU, 0),
     "what no API server admits": ({"cpu": "-2"}, Device.CPU, 0),
 }
@@ -134,7 +167,9 @@ def test_every_workload_type_has_weights() -> None:
 
 
 def test_what_a_workload_states_goes_before_what_is_estimated() -> None:
-    cheap = cost_of(TRAINING.annotated(keys.EVICTION_COST, "-1"), WorkProgress(started_at=after(-HOUR)))
+    cheap = cost_of(
+        TRAINING.annotated(keys.EVICTION_COST, "-1"), WorkProgress(started_at=after(-HOUR))
+    )
     dear = cost_of(TRAINING.annotated(keys.EVICTION_COST, "1"), WorkProgress())
     assert cheap.hours > dear.hours
     assert cheap.sort_key < dear.sort_key
@@ -148,14 +183,18 @@ def test_a_state_keeps_four_digits_of_it() -> None:
 
 SECONDS = st.integers(min_value=0, max_value=10**8)
 ANY_SECONDS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
-PODS = st.sampled_from([TRAINING, TRAINING.with_hint(), estimating("90s"), estimating("5m", "manual")])
+PODS = st.sampled_from(
+    [TRAINING, TRAINING.with_hint(), estimating("90s"), estimating("5m", "manual")]
+)
 TYPES = st.sampled_from([None, *WEIGHTS])
 
 
 @st.composite
 def works(draw: st.DrawFn) -> WorkProgress:
     moments = st.none() | SECONDS.map(lambda seconds: after(-seconds))
-    bound = st.none() | st.builds(Walltime, SECONDS.map(lambda seconds: after(-seconds)), ANY_SECONDS)
+    bound = st.none() | st.builds(
+        Walltime, SECONDS.map(lambda seconds: after(-seconds)), ANY_SECONDS
+    )
     return WorkProgress(started_at=draw(moments), saved_at=draw(moments), walltime=draw(bound))
 
 
@@ -163,7 +202,10 @@ def works(draw: st.DrawFn) -> WorkProgress:
 def test_a_cost_never_falls_while_nothing_is_saved(
     pod: PodBuilder, work: WorkProgress, workload_type: str | None, later: int
 ) -> None:
-    before, then = cost_of(pod, work, workload_type), cost_of(pod, work, workload_type, after(later))
+    before, then = (
+        cost_of(pod, work, workload_type),
+        cost_of(pod, work, workload_type, after(later)),
+    )
     assert 0 <= before.hours <= then.hours < math.inf
 
 

@@ -48,7 +48,9 @@ def test_a_native_group_says_how_many_start_together() -> None:
     pod = a_pod().with_priority(100).in_gang("train")
     found = outlook_of(pod, native_group=PodGroupInfo(priority=7, min_count=4))
     assert 'its PodGroup "train" places 4 pods together, or none' in found.steps
-    assert not any("PodGroup" in step for step in outlook_of(pod, native_group=PodGroupInfo()).steps)
+    assert not any(
+        "PodGroup" in step for step in outlook_of(pod, native_group=PodGroupInfo()).steps
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,12 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
         ),
         Story(
             pod=HINTED.owned_by("DaemonSet", "agent"),
-            want=(ASKED, TIMES, DELETED, "DaemonSet/agent replaces it; the replacement is told nothing"),
+            want=(
+                ASKED,
+                TIMES,
+                DELETED,
+                "DaemonSet/agent replaces it; the replacement is told nothing",
+            ),
         ),
         Story(
             pod=HINTED.in_gang("train"),
@@ -134,7 +141,11 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
                 ALONE,
             ),
         ),
-        Story(pod=HINTED, settings=PolicySettings(recreate_bare_pods=True), want=(ASKED, TIMES, DELETED, ANEW)),
+        Story(
+            pod=HINTED,
+            settings=PolicySettings(recreate_bare_pods=True),
+            want=(ASKED, TIMES, DELETED, ANEW),
+        ),
         Story(
             pod=HINTED.annotated(keys.REQUEUE, "never"),
             settings=PolicySettings(recreate_bare_pods=True),
@@ -154,7 +165,9 @@ TIMES = "it has 10m, 15m if it answers and is slow, up to 5m more where it asks 
 )
 def test_each_step_is_told_in_order(story: Story) -> None:
     facts = Facts(settings=story.settings)
-    outlook = outlook_of(story.pod, facts, has_started=story.has_started, disruption=story.disruption)
+    outlook = outlook_of(
+        story.pod, facts, has_started=story.has_started, disruption=story.disruption
+    )
     assert outlook.steps == story.want
 
 

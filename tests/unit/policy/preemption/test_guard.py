@@ -23,7 +23,13 @@ from reprieve_policy.lifecycle.eviction import (
     Source,
 )
 from reprieve_policy.preemption import guard, selection
-from reprieve_policy.preemption.guard import ALLOWED, GuardDecision, Requester, RequestKind, TargetPod
+from reprieve_policy.preemption.guard import (
+    ALLOWED,
+    GuardDecision,
+    Requester,
+    RequestKind,
+    TargetPod,
+)
 from reprieve_policy.preemption.selection import Refusal
 from reprieve_policy.verdict import MetadataChange, Violation, ViolationKind
 from reprieve_testing.builders import NOW, PodBuilder, a_pod, after
@@ -39,7 +45,9 @@ EXEMPT = Requester(request_kind=RequestKind.PREEMPTION, is_exempt=True)
 BY_DEFAULT, DELETING = PolicySettings(), PolicySettings(deletes_preempted=True)
 
 
-def in_phase(phase: Phase, *, ago: float = 0, left: float | None = None, **fields: object) -> Eviction:
+def in_phase(
+    phase: Phase, *, ago: float = 0, left: float | None = None, **fields: object
+) -> Eviction:
     deadline = None if left is None else after(left)
     state = Eviction(eviction_id="e", phase=phase, requested_at=after(-ago), deadline=deadline)
     return replace(state, **fields)  # type: ignore[arg-type]  # named by this module only
@@ -273,14 +281,18 @@ def sought(case: Case) -> TargetPod:
 
 
 def facts(case: Case) -> Facts:
-    return Facts(settings=case.settings, namespace=case.namespace, operator_is_live=case.operator_is_there)
+    return Facts(
+        settings=case.settings, namespace=case.namespace, operator_is_live=case.operator_is_there
+    )
 
 
 REFUSAL = Violation("spec", ViolationKind.FORBIDDEN, None, "no")
 
 
 def put_off(left: float | None) -> GuardDecision:
-    return GuardDecision(violation=REFUSAL, until=None if left is None else after(left), is_postponed=True)
+    return GuardDecision(
+        violation=REFUSAL, until=None if left is None else after(left), is_postponed=True
+    )
 
 
 def refused(left: float | None) -> GuardDecision:
@@ -309,7 +321,9 @@ RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
 def test_a_scheduler_that_does_not_stand_still_is_told_when_to_come_back(
     ruling: GuardDecision, fellows: int, want: int
 ) -> None:
-    found = guard.retry_after(ruling, RequestKind.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW)
+    found = guard.retry_after(
+        ruling, RequestKind.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW
+    )
     assert found == want
 
 
@@ -317,7 +331,12 @@ def test_where_the_answer_had_better_be_short_it_is_told_the_least_whatever_it_i
     for ruling in (put_off(600), refused(600), refused(None)):
         for fellows, want in ((1, 4), (3, 12), (40, 30)):
             found = guard.retry_after(
-                ruling, RequestKind.PREEMPTION, is_asynchronous=True, is_short=True, fellows=fellows, now=NOW
+                ruling,
+                RequestKind.PREEMPTION,
+                is_asynchronous=True,
+                is_short=True,
+                fellows=fellows,
+                now=NOW,
             )
             assert found == want
 
@@ -329,7 +348,10 @@ def test_one_that_would_stand_still_is_not_and_no_drain_is() -> None:
         (RequestKind.EVICTION, True),
     ):
         ruling = put_off(12)
-        assert guard.retry_after(ruling, door, is_asynchronous=is_asynchronous, fellows=1, now=NOW) is None
+        assert (
+            guard.retry_after(ruling, door, is_asynchronous=is_asynchronous, fellows=1, now=NOW)
+            is None
+        )
 
 
 GONE = {
@@ -347,17 +369,34 @@ GONE = {
 }
 
 
-@pytest.mark.parametrize(("ruling", "door", "is_asynchronous", "is_followed", "want"), GONE.values(), ids=GONE)
+@pytest.mark.parametrize(
+    ("ruling", "door", "is_asynchronous", "is_followed", "want"), GONE.values(), ids=GONE
+)
 def test_who_passes_for_gone(
-    ruling: GuardDecision, door: RequestKind, *, is_asynchronous: bool, is_followed: bool, want: bool
+    ruling: GuardDecision,
+    door: RequestKind,
+    *,
+    is_asynchronous: bool,
+    is_followed: bool,
+    want: bool,
 ) -> None:
-    found = guard.should_answer_not_found(ruling, door, is_asynchronous=is_asynchronous, is_followed=is_followed)
+    found = guard.should_answer_not_found(
+        ruling, door, is_asynchronous=is_asynchronous, is_followed=is_followed
+    )
     assert found is want
 
 
 AT_ONCE = 16
 """Victims that kube-scheduler deletes at a time, however many a preemptor has (`parallelism`)."""
-ANSWERS = [put_off(None), put_off(0), put_off(3), put_off(600), refused(None), refused(1), refused(600)]
+ANSWERS = [
+    put_off(None),
+    put_off(0),
+    put_off(3),
+    put_off(600),
+    refused(None),
+    refused(1),
+    refused(600),
+]
 
 
 def calls_a_second(ruling: GuardDecision, *seen: int) -> float:
@@ -366,15 +405,22 @@ def calls_a_second(ruling: GuardDecision, *seen: int) -> float:
     A client asks eleven times. The first that is through ends the others' pauses, and all are asked for anew at once.
     """
     pauses = [
-        guard.retry_after(ruling, RequestKind.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW) or 0
+        guard.retry_after(
+            ruling, RequestKind.PREEMPTION, is_asynchronous=True, fellows=fellows, now=NOW
+        )
+        or 0
         for fellows in seen
     ]
     lasts = 10 * min(pauses)
-    return sum(count * (1 + lasts // pause) for count, pause in zip(seen, pauses, strict=True)) / lasts
+    return (
+        sum(count * (1 + lasts // pause) for count, pause in zip(seen, pauses, strict=True)) / lasts
+    )
 
 
 @pytest.mark.parametrize("ruling", ANSWERS)
-def test_the_victims_of_a_preemptor_bring_no_more_than_a_call_a_second(ruling: GuardDecision) -> None:
+def test_the_victims_of_a_preemptor_bring_no_more_than_a_call_a_second(
+    ruling: GuardDecision,
+) -> None:
     """For every answer that there is."""
     for fellows in range(1, AT_ONCE + 1):
         assert calls_a_second(ruling, fellows) <= 0.6
@@ -406,15 +452,23 @@ def test_a_preemption_is_marked_as_one_and_names_nobody() -> None:
     assert annotations[keys.PREEMPTOR] == "uid-of-high"
     assert mark.is_written_by_reprieve(annotations)
     found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
-    assert found == mark.Mark(initiator="kube-scheduler", reason="preempted by pod uid-of-high", requested_at=NOW)
+    assert found == mark.Mark(
+        initiator="kube-scheduler", reason="preempted by pod uid-of-high", requested_at=NOW
+    )
 
 
 def test_a_preemption_for_a_sensitive_workload_is_counted_as_one() -> None:
-    _, annotations = marked(guard.mark_changes(RequestKind.PREEMPTION, "", NOW, is_for_sensitive=True))
+    _, annotations = marked(
+        guard.mark_changes(RequestKind.PREEMPTION, "", NOW, is_for_sensitive=True)
+    )
     found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
     assert isinstance(found, mark.Mark)
     state = Eviction(
-        eviction_id="e", phase=Phase.REQUESTED, requested_at=NOW, source=Source.KOORDINATOR, reason=found.reason
+        eviction_id="e",
+        phase=Phase.REQUESTED,
+        requested_at=NOW,
+        source=Source.KOORDINATOR,
+        reason=found.reason,
     )
     assert cause.decide_cause(state, is_for_sensitive=False) is PreemptionCause.SENSITIVE
 
@@ -425,7 +479,9 @@ def test_whoever_goes_for_nobody_knows_whom_goes_for_no_earlier_preemptor_either
 
 
 def test_the_mark_for_kubernetes_own_is_honoured_whatever_the_pod_is() -> None:
-    labels, annotations = marked(guard.mark_changes(RequestKind.PREEMPTION, "uid-of-high", NOW, is_exempt=True))
+    labels, annotations = marked(
+        guard.mark_changes(RequestKind.PREEMPTION, "uid-of-high", NOW, is_exempt=True)
+    )
     assert labels == {keys.SOFT_EVICTION: "requested"}
     assert annotations[keys.PREEMPTOR] == "uid-of-high"
     found = mark.read(labels, annotations)
@@ -434,7 +490,10 @@ def test_the_mark_for_kubernetes_own_is_honoured_whatever_the_pod_is() -> None:
 
 
 def test_the_mark_of_an_eviction_asks_for_no_more_than_one() -> None:
-    assert marked(guard.mark_changes(RequestKind.EVICTION, "", NOW)) == ({keys.SOFT_EVICTION: "evict"}, {})
+    assert marked(guard.mark_changes(RequestKind.EVICTION, "", NOW)) == (
+        {keys.SOFT_EVICTION: "evict"},
+        {},
+    )
 
 
 def marked(changes: Iterable[MetadataChange]) -> tuple[dict[str, str], dict[str, str]]:
@@ -447,7 +506,11 @@ def marked(changes: Iterable[MetadataChange]) -> tuple[dict[str, str], dict[str,
 def a_victim(
     *, state: Eviction | None = None, is_asked: bool = False, leaves: bool = False, of: str = "high"
 ) -> TargetPod:
-    pod = a_pod().annotated(keys.PREEMPTOR, f"uid-of-{of}") if of else a_pod().marked_by("kube-scheduler", FOR_HIGH)
+    pod = (
+        a_pod().annotated(keys.PREEMPTOR, f"uid-of-{of}")
+        if of
+        else a_pod().marked_by("kube-scheduler", FOR_HIGH)
+    )
     (view,) = pod_views(pod.build())
     return TargetPod(view=view, state=state, is_marked=is_asked, is_terminating=leaves)
 
@@ -461,10 +524,19 @@ BUSY = {
     "nobody": ([], False),
     "a victim that saves elsewhere": ([(a_victim(state=going()), "there")], True),
     "one on the same node is of the same set": ([(a_victim(state=going()), "here")], False),
-    "one that goes because its gang does": ([(a_victim(state=going(source=Source.GANG)), "there")], False),
-    "one that a person asked for since": ([(a_victim(state=going(source=Source.LABEL)), "there")], False),
+    "one that goes because its gang does": (
+        [(a_victim(state=going(source=Source.GANG)), "there")],
+        False,
+    ),
+    "one that a person asked for since": (
+        [(a_victim(state=going(source=Source.LABEL)), "there")],
+        False,
+    ),
     "one that was only marked": ([(a_victim(is_asked=True), "there")], True),
-    "one that was marked anew": ([(a_victim(state=going(Phase.CANCELLED), is_asked=True), "there")], True),
+    "one that was marked anew": (
+        [(a_victim(state=going(Phase.CANCELLED), is_asked=True), "there")],
+        True,
+    ),
     "a mark that was taken back": ([(a_victim(), "there")], False),
     "what only its mark and its state say, which its owner may write": (
         [(a_victim(state=going(), of=""), "there"), (a_victim(is_asked=True, of=""), "there")],
@@ -472,11 +544,16 @@ BUSY = {
     ),
     "one that is let finish": ([(a_victim(state=going(Phase.REPRIEVED)), "there")], False),
     "one that is over": ([(a_victim(state=going(Phase.CANCELLED)), "there")], False),
-    "one that is being deleted": ([(a_victim(state=going(Phase.TERMINATING), leaves=True), "there")], False),
+    "one that is being deleted": (
+        [(a_victim(state=going(Phase.TERMINATING), leaves=True), "there")],
+        False,
+    ),
     "another preemptor's": ([(a_victim(state=going(), of="higher"), "there")], False),
 }
 
 
 @pytest.mark.parametrize(("victims", "want"), BUSY.values(), ids=BUSY)
-def test_whether_a_first_set_is_unfinished(victims: list[tuple[TargetPod, str]], *, want: bool) -> None:
+def test_whether_a_first_set_is_unfinished(
+    victims: list[tuple[TargetPod, str]], *, want: bool
+) -> None:
     assert guard.has_victims_elsewhere("uid-of-high", "here", victims) is want

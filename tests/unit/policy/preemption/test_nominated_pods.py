@@ -25,7 +25,9 @@ def a_nominee(
 
 def told(uid: str, priority: int, **condition: str) -> NominatedPod:
     pod = a_nominee(uid, priority).pod
-    return NominatedPod(pod=replace(pod, status=replace(pod.status, conditions=[PodCondition(**condition)])))
+    return NominatedPod(
+        pod=replace(pod, status=replace(pod.status, conditions=[PodCondition(**condition)]))
+    )
 
 
 def turned_away(uid: str, priority: int) -> NominatedPod:
@@ -34,7 +36,9 @@ def turned_away(uid: str, priority: int) -> NominatedPod:
 
 def a_grouped(uid: str, priority: int) -> NominatedPod:
     pod = a_nominee(uid, priority).pod
-    return NominatedPod(pod=replace(pod, spec=replace(pod.spec, schedulingGroup=SchedulingGroup(podGroupName="g"))))
+    return NominatedPod(
+        pod=replace(pod, spec=replace(pod.spec, schedulingGroup=SchedulingGroup(podGroupName="g")))
+    )
 
 
 def inferred(*nominees: NominatedPod) -> str | None:
@@ -59,15 +63,24 @@ def test_for_a_group_its_scheduler_preempts_once() -> None:
     assert a_grouped("one", 0).preemptor_key == a_grouped("two", 0).preemptor_key == "team/g"
 
 
-def test_where_a_native_group_goes_with_the_victim_it_may_be_nominated_to_any_node_but_preempts_by_priority() -> None:
+def test_where_a_native_group_goes_with_the_victim_it_may_be_nominated_to_any_node_but_preempts_by_priority() -> (
+    None
+):
     anywhere = replace(HERE, spans_nodes=True)
-    far, farther, near = a_nominee("far", 300, "there"), a_nominee("farther", 200, "away"), a_nominee("near", 101)
+    far, farther, near = (
+        a_nominee("far", 300, "there"),
+        a_nominee("farther", 200, "away"),
+        a_nominee("near", 101),
+    )
     low, nowhere = a_nominee("low", 100, "there"), a_nominee("nowhere", 200, "")
     found = nominated_pods.possible_preemptors([low, farther, nowhere, far, near], anywhere)
     assert [one.uid for one in found] == ["near", "far", "farther"]
     assert nominated_pods.possible_preemptors([far, near, farther], HERE) == [near]
     # Who was turned away needs room, and is before all.
-    assert nominated_pods.possible_preemptors([near, turned_away("mine", 101)], anywhere)[0].uid == "mine"
+    assert (
+        nominated_pods.possible_preemptors([near, turned_away("mine", 101)], anywhere)[0].uid
+        == "mine"
+    )
 
 
 def test_one_that_was_not_turned_away_is_the_least_probable() -> None:
@@ -79,7 +92,9 @@ def test_a_pod_was_turned_away_where_its_scheduler_says_so() -> None:
     assert turned_away("mine", 200).was_unschedulable
     assert not a_nominee("binds", 200).was_unschedulable
     assert not told("bound", 200, type="PodScheduled", status="True").was_unschedulable
-    assert not told("was gated", 200, type="PodScheduled", status="False", reason="SchedulingGated").was_unschedulable
+    assert not told(
+        "was gated", 200, type="PodScheduled", status="False", reason="SchedulingGated"
+    ).was_unschedulable
     assert not told("going", 200, type="DisruptionTarget", status="False").was_unschedulable
 
 

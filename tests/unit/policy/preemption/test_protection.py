@@ -42,11 +42,15 @@ CASES = {
     "an ordinary pod is protected by nothing": Case(),
     "class 10 is never preempted": Case(pod=a_pod().in_class(10).with_hint(), want=FOR_GOOD),
     "nor is class 7 without a checkpoint": Case(pod=a_pod().in_class(7), want=FOR_GOOD),
-    "nor is it with `checkpoint: none`": Case(pod=a_pod().in_class(9).with_checkpoint("none"), want=FOR_GOOD),
+    "nor is it with `checkpoint: none`": Case(
+        pod=a_pod().in_class(9).with_checkpoint("none"), want=FOR_GOOD
+    ),
     "class 9 that can save is": Case(pod=a_pod().in_class(9).with_hint()),
     "class 6 without a checkpoint is": Case(pod=a_pod().in_class(6)),
     "whoever is sensitive is never preempted, whatever its label says": Case(
-        pod=a_pod().in_class(3).with_hint(), namespace=NamespacePolicy(workload_type="sensitive"), want=FOR_GOOD
+        pod=a_pod().in_class(3).with_hint(),
+        namespace=NamespacePolicy(workload_type="sensitive"),
+        want=FOR_GOOD,
     ),
     "a class that its Namespace does not allow protects nobody": Case(
         pod=a_pod().in_class(8), namespace=NamespacePolicy()
@@ -63,8 +67,12 @@ CASES = {
         walltime=ends_in(60), settings=PolicySettings(near_completion_seconds=60), want=almost(60)
     ),
     "none at all": Case(walltime=ends_in(1), settings=PolicySettings(near_completion_seconds=0)),
-    "the ceiling bounds the threshold": Case(walltime=ends_in(200), settings=PolicySettings(ceiling_seconds=199)),
-    "what protects for good goes first": Case(pod=a_pod().in_class(10), walltime=ends_in(60), want=FOR_GOOD),
+    "the ceiling bounds the threshold": Case(
+        walltime=ends_in(200), settings=PolicySettings(ceiling_seconds=199)
+    ),
+    "what protects for good goes first": Case(
+        pod=a_pod().in_class(10), walltime=ends_in(60), want=FOR_GOOD
+    ),
     "a walltime of longer than there are dates": Case(walltime=Walltime(NOW, 2**63 - 1)),
 }
 

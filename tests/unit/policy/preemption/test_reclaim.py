@@ -54,18 +54,24 @@ CASES = {
     "one of the node's home stays": Case(
         pod=lodger(of(HOME)), want=ReclaimResult(ReclaimAction.STAYS, "it is at home")
     ),
-    "one that is going already goes": Case(pod=lodger(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.GOING)),
+    "one that is going already goes": Case(
+        pod=lodger(a_pod(), is_going=True), want=ReclaimResult(ReclaimAction.GOING)
+    ),
     "one of the node's home that is going is none of ours": Case(
-        pod=lodger(of(HOME), is_going=True), want=ReclaimResult(ReclaimAction.STAYS, "it is at home")
+        pod=lodger(of(HOME), is_going=True),
+        want=ReclaimResult(ReclaimAction.STAYS, "it is at home"),
     ),
     "what the cluster itself runs stays": Case(
-        pod=lodger(of("kube-system")), want=ReclaimResult(ReclaimAction.STAYS, "kube-system is exempt")
+        pod=lodger(of("kube-system")),
+        want=ReclaimResult(ReclaimAction.STAYS, "kube-system is exempt"),
     ),
     "a DaemonSet's pod stays, because another would come in its place": Case(
         pod=lodger(a_pod().owned_by("DaemonSet", "logs")),
         want=ReclaimResult(ReclaimAction.STAYS, "DaemonSet logs would make it anew right here"),
     ),
-    "a Job's does not": Case(pod=lodger(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.GOES)),
+    "a Job's does not": Case(
+        pod=lodger(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.GOES)
+    ),
     "a kubelet's own pod stays": Case(
         pod=lodger(a_pod().annotated("kubernetes.io/config.mirror", "x")),
         want=ReclaimResult(ReclaimAction.STAYS, "it is the node's own"),
@@ -74,10 +80,12 @@ CASES = {
         pod=lodger(PROTECTED), want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible")
     ),
     "so does all that is sensitive": Case(
-        namespace=NamespacePolicy(workload_type="sensitive"), want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible")
+        namespace=NamespacePolicy(workload_type="sensitive"),
+        want=ReclaimResult(ReclaimAction.STAYS, "non-preemptible"),
     ),
     "what is nearly complete is asked once its time is over": Case(
-        pod=lodger(a_pod(), ENDS_SOON), want=ReclaimResult(ReclaimAction.GOES, "near-completion", after(100))
+        pod=lodger(a_pod(), ENDS_SOON),
+        want=ReclaimResult(ReclaimAction.GOES, "near-completion", after(100)),
     ),
     "a pod goes with the others of its gang": Case(
         others=[lodger(a_pod().named("q"))], want=ReclaimResult(ReclaimAction.GOES)
@@ -104,7 +112,10 @@ def test_what_becomes_of_a_pod(case: Case) -> None:
 
 
 UNSAID = Violation(
-    PATH, ViolationKind.REQUIRED, None, "without it the node is home to all, and nothing on it is borrowed"
+    PATH,
+    ViolationKind.REQUIRED,
+    None,
+    "without it the node is home to all, and nothing on it is borrowed",
 )
 HOMES = {
     "by its label": ({KEY: "a"}, [], "a"),
@@ -122,13 +133,17 @@ HOMES = {
     "nor where two taints do": (
         {},
         [(KEY, "b"), (KEY, "c")],
-        Violation(PATH, ViolationKind.INVALID, "", 'the node\'s taint of that name says "b" and "c"'),
+        Violation(
+            PATH, ViolationKind.INVALID, "", 'the node\'s taint of that name says "b" and "c"'
+        ),
     ),
 }
 
 
 @pytest.mark.parametrize(("labels", "taints", "want"), HOMES.values(), ids=HOMES)
-def test_whose_node_it_is(labels: dict[str, str], taints: list[tuple[str, str]], want: str | Violation) -> None:
+def test_whose_node_it_is(
+    labels: dict[str, str], taints: list[tuple[str, str]], want: str | Violation
+) -> None:
     assert reclaim.home_namespace_of(labels, taints) == want
 
 
@@ -137,7 +152,12 @@ def test_the_mark_is_a_preemption_that_is_counted_as_a_reclamation() -> None:
     assert isinstance(found, mark.Mark)
     assert mark.is_written_by_reprieve({keys.KOORDINATOR_SOFT_EVICTION: reclaim.build_mark(NOW)})
     assert (found.initiator, found.requested_at) == ("reprieve-reclaim", NOW)
-    state = replace(an_eviction().build(), source=Source.KOORDINATOR, reason=found.reason, initiator=found.initiator)
+    state = replace(
+        an_eviction().build(),
+        source=Source.KOORDINATOR,
+        reason=found.reason,
+        initiator=found.initiator,
+    )
     assert state.source.is_preemption
     assert cause.decide_cause(state, is_for_sensitive=False) is PreemptionCause.RECLAIM
 

@@ -51,7 +51,9 @@ def test_a_clock_that_the_api_server_agrees_with_counts_with_all_its_digits():
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_a_clock_that_is_stepped_changes_nothing_by_more_than_a_second_and_never_runs_ahead(step: float):
+def test_a_clock_that_is_stepped_changes_nothing_by_more_than_a_second_and_never_runs_ahead(
+    step: float,
+):
     machine = Machine()
     machine.call()
     machine.step = step

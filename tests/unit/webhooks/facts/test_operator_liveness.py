@@ -52,7 +52,9 @@ def test_one_that_is_given_back_is_over_at_once() -> None:
     assert not Watched().see("1").see("2").see("3", holder=None).is_fresh
 
 
-def test_for_how_long_nobody_was_there_counts_from_when_the_last_one_was_or_from_our_start() -> None:
+def test_for_how_long_nobody_was_there_counts_from_when_the_last_one_was_or_from_our_start() -> (
+    None
+):
     watched = Watched()
     watched.now += 5
     assert watched.see("1").presence.seconds_without_leader == 5

@@ -55,7 +55,9 @@ def test_who_was_let_go_is_none(clock: Clock) -> None:
     assert clock.memory.count_recent_victims("one", "b", "p") == 1
 
 
-def test_whoever_asks_again_and_again_for_pods_that_pass_for_gone_is_to_sleep_over_them(clock: Clock) -> None:
+def test_whoever_asks_again_and_again_for_pods_that_pass_for_gone_is_to_sleep_over_them(
+    clock: Clock,
+) -> None:
     clock.pass_for_gone("abc", times=5, every=1)
     assert not clock.is_pressed("a")
     clock.pass_for_gone("abc", times=1, every=5.9)

@@ -95,11 +95,17 @@ def test_neither_several_in_turn_nor_one_that_pauses_nor_one_that_was_told_a_tim
     assert not memory.retries_at_once("victim", "one")
 
 
-def test_the_victims_of_a_node_count_together_and_so_do_those_of_one_preemptor_for_a_minute() -> None:
+def test_the_victims_of_a_node_count_together_and_so_do_those_of_one_preemptor_for_a_minute() -> (
+    None
+):
     clock = Clock()
     memory = RefusalHistory(clock)
     assert memory.count_recent_victims("node", "victim", "one") == 1
-    for uid, node, by in (("victim", "node", "one"), ("beside", "node", "other"), ("away", "far", "one")):
+    for uid, node, by in (
+        ("victim", "node", "one"),
+        ("beside", "node", "other"),
+        ("away", "far", "one"),
+    ):
         memory.record_refusal(uid, node, by=by, was_timed=True)
     assert memory.count_recent_victims("node", "victim", "one") == 3
     assert memory.count_recent_victims("far", "victim", "other") == 3
@@ -117,12 +123,17 @@ def test_a_mark_is_unheeded_for_as_long_as_it_is_seen_and_not_taken_up() -> None
     clock.now += 40
     memory.observe_mark("victim", is_asked=True)
     clock.now += 2
-    assert (memory.unhandled_mark_seconds("victim"), memory.unhandled_mark_seconds("other")) == (42, 0)
+    assert (memory.unhandled_mark_seconds("victim"), memory.unhandled_mark_seconds("other")) == (
+        42,
+        0,
+    )
     memory.observe_mark("victim", is_asked=False)
     assert memory.unhandled_mark_seconds("victim") == 0
 
 
-def test_whoever_waits_for_pods_without_being_a_scheduler_changes_nothing_of_what_is_known_of_one() -> None:
+def test_whoever_waits_for_pods_without_being_a_scheduler_changes_nothing_of_what_is_known_of_one() -> (
+    None
+):
     memory = RefusalHistory(Clock())
     refused(memory, "one", times=5)
     for number in range(6000):

@@ -3,7 +3,9 @@
 from reprieve_webhooks.lookups import rate_limit
 from reprieve_webhooks.lookups.rate_limit import Rate, RateLimiter, RateLimits
 
-SHARED = RateLimits(total=Rate(per_second=2.0, burst=10), per_namespace=Rate(per_second=1.0, burst=4))
+SHARED = RateLimits(
+    total=Rate(per_second=2.0, burst=10), per_namespace=Rate(per_second=1.0, burst=4)
+)
 
 
 def take_all(left: RateLimiter, namespace: str, now: float = 0.0) -> int:
@@ -41,6 +43,8 @@ def test_without_shares_one_may_have_all():
 
 def test_however_many_namespaces_there_are_few_are_remembered_and_the_bound_on_all_holds():
     left = RateLimiter(SHARED, 0.0)
-    taken = sum(left.try_accept(f"team-{number}", 0.0) for number in range(2 * rate_limit._MAX_NAMESPACES))
+    taken = sum(
+        left.try_accept(f"team-{number}", 0.0) for number in range(2 * rate_limit._MAX_NAMESPACES)
+    )
     assert taken == 10
     assert len(left._buckets) == rate_limit._MAX_NAMESPACES

@@ -46,7 +46,11 @@ class Cluster:
         return replace(self.facts, namespace=self.policies.get(namespace, NamespacePolicy()))
 
     def put_node(self, name: str, **fields: Any) -> None:
-        document = {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8", "pods": "110"}}, **fields}
+        document = {
+            "metadata": {"name": name},
+            "status": {"allocatable": {"cpu": "8", "pods": "110"}},
+            **fields,
+        }
         self.seating.put_node(snapshot_builder.node_info_of(msgspec.convert(document, Node)))
 
     def put(self, name: str, node: str = "one", **fields: Any) -> None:
@@ -60,7 +64,9 @@ class Cluster:
         return self.seating.snapshot(NOW, PolicySettings())
 
     def tenant(self, name: str) -> ScheduledPod:
-        (found,) = (one for room in self.scene().nodes.values() for one in room.pods if one.name == name)
+        (found,) = (
+            one for room in self.scene().nodes.values() for one in room.pods if one.name == name
+        )
         return found
 
     def names_on(self, node: str) -> set[str]:
@@ -68,7 +74,12 @@ class Cluster:
 
 
 def a_pod(
-    name: str, node: str, *, status: Mapping[str, Any] = {}, spec: Mapping[str, Any] = {}, **metadata: Any
+    name: str,
+    node: str,
+    *,
+    status: Mapping[str, Any] = {},
+    spec: Mapping[str, Any] = {},
+    **metadata: Any,
 ) -> Pod:
     document = {
         "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", **metadata},
@@ -170,7 +181,9 @@ def test_who_has_left_a_node_is_known_as_well(cluster: Cluster) -> None:
     assert cluster.names_on("one") == set()
 
 
-def test_who_is_in_a_gang_with_one_on_the_node_is_known_there_wherever_he_runs(cluster: Cluster) -> None:
+def test_who_is_in_a_gang_with_one_on_the_node_is_known_there_wherever_he_runs(
+    cluster: Cluster,
+) -> None:
     """A native gang that goes whole is proposed with all of its pods."""
     cluster.put_node("two")
     cluster.put("a", labels=GANG)
@@ -181,7 +194,9 @@ def test_who_is_in_a_gang_with_one_on_the_node_is_known_there_wherever_he_runs(c
     assert not cluster.seating.has_seen("nowhere", ["uid-a", "uid-b"])
 
 
-def test_so_is_one_of_each_of_several_gangs_and_of_no_gang_that_has_nobody_there(cluster: Cluster) -> None:
+def test_so_is_one_of_each_of_several_gangs_and_of_no_gang_that_has_nobody_there(
+    cluster: Cluster,
+) -> None:
     for name, gang in {"a": "g", "b": "h"}.items():
         cluster.put(name, labels=GANG | {GROUP: gang})
         cluster.put(f"{name}-away", "two", labels=GANG | {GROUP: gang})
@@ -190,7 +205,9 @@ def test_so_is_one_of_each_of_several_gangs_and_of_no_gang_that_has_nobody_there
     assert not cluster.seating.has_seen("one", ["uid-b-away", "uid-a", "uid-c"])
 
 
-def test_of_those_who_have_left_the_latest_are_known(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_those_who_have_left_the_latest_are_known(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(snapshot_cache, "_MAX_REMOVED_UIDS", 2)
     for name in ("a", "b", "c"):
         cluster.put(name)
@@ -217,7 +234,9 @@ def test_what_did_not_change_is_not_made_again(cluster: Cluster) -> None:
     cluster.put("b", "two")
     before = cluster.scene()
     cluster.put("b", "two")
-    cluster.put("b", "two", annotations={"kubectl.kubernetes.io/last-applied-configuration": "x" * 5000})
+    cluster.put(
+        "b", "two", annotations={"kubectl.kubernetes.io/last-applied-configuration": "x" * 5000}
+    )
     assert cluster.scene().nodes["two"] is before.nodes["two"]
     cluster.put("b", "two", labels={"app": "x"})
     assert cluster.scene().nodes["one"] is before.nodes["one"]
@@ -230,7 +249,10 @@ def test_a_gang_has_its_members_wherever_they_are_and_its_mates_who_wait(cluster
     for name in ("c", "d"):
         cluster.put(name, "", labels=GANG)
     (group,) = cluster.scene().gangs.values()
-    assert ({member.name for member in group.members}, group.disruption_mode) == ({"a", "b"}, DisruptionMode.ALL)
+    assert ({member.name for member in group.members}, group.disruption_mode) == (
+        {"a", "b"},
+        DisruptionMode.ALL,
+    )
     found = cluster.seating.preemptor("uid-c")
     assert found is not None
     # Three are needed, two have room: nobody else has to be placed with this one.
@@ -266,7 +288,9 @@ def test_a_changed_namespace_is_seen_in_its_pods_and_no_others(cluster: Cluster)
 def test_a_changed_priority_class_is_seen_in_its_pods(cluster: Cluster) -> None:
     cluster.put("a", spec={"priorityClassName": "training"})
     assert cluster.tenant("a").lacks_priority_class
-    cluster.facts = replace(cluster.facts, priority_classes={"training": a_priority_class("training").build()})
+    cluster.facts = replace(
+        cluster.facts, priority_classes={"training": a_priority_class("training").build()}
+    )
     cluster.settle()
     assert not cluster.tenant("a").lacks_priority_class
 
@@ -287,13 +311,17 @@ def test_a_quota_is_seen_in_the_pods_that_use_it(cluster: Cluster) -> None:
     assert cluster.tenant("a").quota == ("admin", "shared")
 
 
-def test_that_a_scheduler_does_as_it_was_told_is_taken_for_granted_for_a_while(cluster: Cluster) -> None:
+def test_that_a_scheduler_does_as_it_was_told_is_taken_for_granted_for_a_while(
+    cluster: Cluster,
+) -> None:
     cluster.put("victim", "two")
     cluster.put("p", "", labels=GANG)
     cluster.put("mate", "", labels=GANG)
     preemptor = cluster.seating.preemptor("uid-p")
     assert preemptor is not None
-    cluster.roster.assume(preemptor, "two", [cluster.tenant("victim"), replace(cluster.tenant("victim"), name="gone")])
+    cluster.roster.assume(
+        preemptor, "two", [cluster.tenant("victim"), replace(cluster.tenant("victim"), name="gone")]
+    )
     assert cluster.tenant("victim").is_leaving
     assert cluster.tenant("victim").preemptor_uid == "uid-p"
     assert [guest.uid for guest in cluster.scene().nodes["two"].nominated_pods] == ["uid-p"]
@@ -311,7 +339,12 @@ def test_that_a_scheduler_does_as_it_was_told_is_taken_for_granted_for_a_while(c
 def test_what_is_expected_of_a_gang_is_told_from_what_was_seen_of_it(cluster: Cluster) -> None:
     def going() -> set[str]:
         groups = cluster.roster.without_assumed(cluster.scene().gangs)
-        return {member.name for group in groups.values() for member in group.members if member.is_leaving}
+        return {
+            member.name
+            for group in groups.values()
+            for member in group.members
+            if member.is_leaving
+        }
 
     for name, node in (("a", "one"), ("b", "two"), ("c", "two")):
         cluster.put(name, node, labels=GANG)
@@ -390,7 +423,9 @@ def test_a_pod_that_is_gone_is_not_judged_again(cluster: Cluster) -> None:
     assert cluster.roster.is_up_to_date
 
 
-def test_how_long_a_job_may_run_bounds_its_pods_before_and_after_it_is_known(cluster: Cluster) -> None:
+def test_how_long_a_job_may_run_bounds_its_pods_before_and_after_it_is_known(
+    cluster: Cluster,
+) -> None:
     cluster.put("a", ownerReferences=[JOB])
     cluster.roster.put_job("job-1", WALLTIME)
     cluster.put("b", ownerReferences=[JOB])
@@ -408,16 +443,28 @@ def test_what_a_native_group_says_holds_for_its_pods(cluster: Cluster) -> None:
     said = PodGroupInfo(priority=9, disruption_mode=DisruptionMode.ALL, min_count=2)
     cluster.roster.put_group(("team", "g"), said)
     cluster.settle()
-    assert (cluster.tenant("a").priority, cluster.tenant("a").disruption_mode) == (9, DisruptionMode.ALL)
+    assert (cluster.tenant("a").priority, cluster.tenant("a").disruption_mode) == (
+        9,
+        DisruptionMode.ALL,
+    )
     cluster.roster.put_group(("team", "g"), None)
     cluster.settle()
     assert cluster.tenant("a").disruption_mode is DisruptionMode.SINGLE
 
 
 def test_of_what_a_pod_says_only_what_decides_is_kept(cluster: Cluster) -> None:
-    loud = {"name": "main", "command": ["x" * 9000], "args": ["y" * 9000], "env": [{"name": "z" * 9000}]}
+    loud = {
+        "name": "main",
+        "command": ["x" * 9000],
+        "args": ["y" * 9000],
+        "env": [{"name": "z" * 9000}],
+    }
     ports = [{"containerPort": 80}, {"containerPort": 90, "hostPort": 90}]
-    spec = {"containers": [loud | {"ports": ports}], "initContainers": None, "volumes": [{"name": "v" * 9000}]}
+    spec = {
+        "containers": [loud | {"ports": ports}],
+        "initContainers": None,
+        "volumes": [{"name": "v" * 9000}],
+    }
     notes = {"a/b": "n" * 9000, keys.CHECKPOINT: "auto", keys.CHECKPOINT_HINT: "http://:80/save"}
     cluster.put("a", spec=spec, annotations=notes)
     (known,) = cluster.roster._pods.values()
@@ -434,14 +481,19 @@ def test_what_becomes_of_one_budget_changes_no_other_namespaces_list(cluster: Cl
     cluster.seating.put_budget("b1", DisruptionBudget(namespace="team-1", disruptions_allowed=1))
     after = cluster.scene().budgets
 
-    assert {namespace: len(found) for namespace, found in before.items()} == {"team-0": 2, "team-1": 1}
+    assert {namespace: len(found) for namespace, found in before.items()} == {
+        "team-0": 2,
+        "team-1": 1,
+    }
     assert after["team-0"] is before["team-0"]
     assert [found.disruptions_allowed for found in (*before["team-1"], *after["team-1"])] == [0, 1]
     cluster.seating.remove_budget(("team-1", "b1"))
     assert list(cluster.scene().budgets) == ["team-0"]
 
 
-def test_of_a_node_no_more_is_asked_after_the_first_pod_that_nobody_has_seen(cluster: Cluster) -> None:
+def test_of_a_node_no_more_is_asked_after_the_first_pod_that_nobody_has_seen(
+    cluster: Cluster,
+) -> None:
     """Whoever reaches the port may name a million of them. Every Job is a gang, and each is one more look at each of them."""
     cluster.put("a", labels={"batch.kubernetes.io/job-name": "train"})
     looks: list[str] = []
@@ -475,7 +527,9 @@ class Looked(str):
         return super().__eq__(other)
 
 
-def test_a_pod_is_looked_for_as_often_on_a_node_with_one_gang_as_with_a_hundred(cluster: Cluster) -> None:
+def test_a_pod_is_looked_for_as_often_on_a_node_with_one_gang_as_with_a_hundred(
+    cluster: Cluster,
+) -> None:
     looks = set()
     for gangs in (1, 100):
         for number in range(gangs):

@@ -28,30 +28,58 @@ def an_asking(index: int, **asked: str) -> Any:
 
 STATE = render(an_eviction().in_phase(Phase.HINTED, deadline=after(60)).build())
 LARGE: dict[str, Mapping[str, Any]] = {
-    "annotations": {"metadata": {"annotations": {f"example.org/{index}": "a" * 4000 for index in range(63)}}},
+    "annotations": {
+        "metadata": {"annotations": {f"example.org/{index}": "a" * 4000 for index in range(63)}}
+    },
     "labels": {"metadata": {"labels": {f"example.org/{index}": "a" * 63 for index in MANY}}},
-    "owners": {"metadata": {"ownerReferences": [{"kind": "Job", "name": "j", "uid": f"{index}"} for index in MANY]}},
+    "owners": {
+        "metadata": {
+            "ownerReferences": [{"kind": "Job", "name": "j", "uid": f"{index}"} for index in MANY]
+        }
+    },
     "finalizers": {"metadata": {"finalizers": [f"example.org/{index}" for index in MANY]}},
-    "tolerations": {"spec": {"tolerations": [{"key": f"key-{index}", "operator": "Exists"} for index in MANY]}},
+    "tolerations": {
+        "spec": {"tolerations": [{"key": f"key-{index}", "operator": "Exists"} for index in MANY]}
+    },
     "selectors": {"spec": {"nodeSelector": {f"example.org/{index}": "a" * 63 for index in MANY}}},
     "gates": {"spec": {"schedulingGates": [{"name": f"example.org/{index}"} for index in MANY]}},
     "claims": {"spec": {"resourceClaims": [{"name": f"claim-{index}"} for index in MANY]}},
     "volumes": {"spec": {"volumes": [{"name": f"volume-{index}"} for index in MANY]}},
     "variables": {
-        "spec": {"containers": [{"name": "main", "env": [{"name": f"N{index}", "value": "a" * 99} for index in MANY]}]}
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "env": [{"name": f"N{index}", "value": "a" * 99} for index in MANY],
+                }
+            ]
+        }
     },
     "containers": {"spec": {"containers": [an_asking(index, cpu="1m") for index in MANY]}},
     "init containers": {"spec": {"initContainers": [an_asking(index, cpu="1m") for index in MANY]}},
-    "resources": {"spec": {"containers": [an_asking(index, **{f"example.org/{index}": "1"}) for index in MANY]}},
-    "resources of long names": {
-        "spec": {"containers": [an_asking(index, **{f"{'a' * 250}/{index}": "1"}) for index in MANY]}
+    "resources": {
+        "spec": {
+            "containers": [an_asking(index, **{f"example.org/{index}": "1"}) for index in MANY]
+        }
     },
-    "resources of the pod": {"spec": {"resources": {"requests": {f"example.org/{index}": "1" for index in MANY}}}},
+    "resources of long names": {
+        "spec": {
+            "containers": [an_asking(index, **{f"{'a' * 250}/{index}": "1"}) for index in MANY]
+        }
+    },
+    "resources of the pod": {
+        "spec": {"resources": {"requests": {f"example.org/{index}": "1" for index in MANY}}}
+    },
     "overhead": {"spec": {"overhead": {f"example.org/{index}": "1" for index in MANY}}},
     "ports of the node": {
         "spec": {
             "containers": [
-                {"name": "main", "ports": [{"hostPort": 1 + index, "hostIP": f"{'1234:' * 7}1234"} for index in MANY]}
+                {
+                    "name": "main",
+                    "ports": [
+                        {"hostPort": 1 + index, "hostIP": f"{'1234:' * 7}1234"} for index in MANY
+                    ],
+                }
             ]
         }
     },
@@ -64,7 +92,9 @@ def a_pod(*said: Mapping[str, Any], node: str = "n") -> Pod:
     spec: dict[str, Any] = {"nodeName": node, "priority": 9, "containers": [container]}
     for one in said:
         for name, value in one.get("metadata", {}).items():
-            metadata[name] = {**metadata.get(name, {}), **value} if isinstance(value, dict) else value
+            metadata[name] = (
+                {**metadata.get(name, {}), **value} if isinstance(value, dict) else value
+            )
         spec |= one.get("spec", {})
     return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
 
@@ -85,10 +115,14 @@ def test_no_pod_takes_more_memory_than_so_much(said: Mapping[str, Any]) -> None:
 def test_nor_does_one_of_which_all_is_large_and_all_is_read() -> None:
     read = sorted(text for name, text in vars(keys).items() if name.isupper() and "/" in text)
     said = {"labels": dict.fromkeys(read, "a" * 63), "annotations": dict.fromkeys(read, "a" * 5000)}
-    kept_whole = {"annotations": {key: "a" * (4096 if key in pod_pruning._MARK_KEYS else 256) for key in read}}
+    kept_whole = {
+        "annotations": {key: "a" * (4096 if key in pod_pruning._MARK_KEYS else 256) for key in read}
+    }
     ports = [{"hostPort": 1 + index, "hostIP": f"{'1234:' * 7}1234"} for index in MANY]
     gpus = [an_asking(index, **{f"{'a' * 50}{index:05}/gpu": "1234567n"}) for index in MANY]
-    spec = {"spec": {"containers": [{"name": "main", "ports": ports}, *gpus], "nodeName": "n" * 253}}
+    spec = {
+        "spec": {"containers": [{"name": "main", "ports": ports}, *gpus], "nodeName": "n" * 253}
+    }
 
     for metadata in (said, said | kept_whole):
         _, packed = pod_pruning.prune(a_pod({"metadata": metadata}, spec))
@@ -97,25 +131,39 @@ def test_nor_does_one_of_which_all_is_large_and_all_is_read() -> None:
 
 def test_of_one_that_is_large_it_is_known_what_a_policy_reads() -> None:
     """Without this, a few more labels would keep a pod from being a victim, or have it be one twice."""
-    told = {"metadata": {"labels": {keys.PREEMPTION_CLASS: "2"}, "annotations": {keys.EVICTION: STATE}}}
+    told = {
+        "metadata": {"labels": {keys.PREEMPTION_CLASS: "2"}, "annotations": {keys.EVICTION: STATE}}
+    }
     small, large = kept(a_pod(told)), kept(a_pod(LARGE["labels"], told))
 
     assert large.labels == {keys.PREEMPTION_CLASS: "2"}
     assert (large.preemption_class, large.is_leaving, large.notified) == (2, True, True)
-    assert (large.amounts, large.priority, large.progress) == (small.amounts, small.priority, small.progress)
+    assert (large.amounts, large.priority, large.progress) == (
+        small.amounts,
+        small.priority,
+        small.progress,
+    )
 
 
 def test_of_one_with_many_containers_it_is_known_what_they_ask_for() -> None:
     many = [an_asking(index, cpu="1m", memory="1Ki", **{"example.org/0": "1"}) for index in MANY]
     sidecar = an_asking(0, cpu="500m") | {"restartPolicy": "Always"}
-    pod = a_pod({"spec": {"containers": many, "initContainers": [sidecar], "overhead": {"cpu": "100m"}}})
+    pod = a_pod(
+        {"spec": {"containers": many, "initContainers": [sidecar], "overhead": {"cpu": "100m"}}}
+    )
 
     assert kept(pod).amounts == pod_requests.of_pod(pod.spec)
 
 
 def test_of_one_that_asks_for_many_things_the_usual_ones_and_devices_are_known() -> None:
     unusual = [an_asking(index, **{f"a.org/{index}": "1"}) for index in MANY]
-    usual = {"cpu": "4", "ephemeral-storage": "1Gi", "hugepages-2Mi": "2Mi", "memory": "5Gi", "nvidia.com/gpu": "8"}
+    usual = {
+        "cpu": "4",
+        "ephemeral-storage": "1Gi",
+        "hugepages-2Mi": "2Mi",
+        "memory": "5Gi",
+        "nvidia.com/gpu": "8",
+    }
     found = kept(a_pod({"spec": {"containers": [*unusual, an_asking(0, **usual)]}}))
 
     assert {name: quantity.render(found.amounts[name]) for name in usual} == usual
@@ -134,7 +182,9 @@ def test_one_that_is_usual_is_kept_with_all_its_labels() -> None:
 
 @pytest.mark.parametrize("what", ["tolerations", "selectors", "labels"])
 def test_one_that_waits_and_is_too_large_takes_nobody(what: str) -> None:
-    preemptor = snapshot_builder.preemptor_of(pod_pruning.prune(a_pod(LARGE[what], node=""))[0], Facts())
+    preemptor = snapshot_builder.preemptor_of(
+        pod_pruning.prune(a_pod(LARGE[what], node=""))[0], Facts()
+    )
     built = a_snapshot(a_node_info("n", a_scheduled_pod("low"), cpu=1)).build()
 
     assert selection.decide(preemptor, built, ["n"]).node_statuses == {"n": DryRunStatus.UNSUITABLE}

@@ -1,6 +1,11 @@
 """What an extender returned is remembered for as long as a scheduler may come back with it, and within bounds."""
 
-from reprieve_webhooks.snapshot.recent_choices import TTL_SECONDS, PodIdentity, RecentVictimSets, VictimSet
+from reprieve_webhooks.snapshot.recent_choices import (
+    TTL_SECONDS,
+    PodIdentity,
+    RecentVictimSets,
+    VictimSet,
+)
 
 
 class Memory:

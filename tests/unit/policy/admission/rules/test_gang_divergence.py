@@ -13,7 +13,13 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import divergence, membership
 from reprieve_policy.kube import kinds
-from reprieve_policy.kube.objects import ObjectMeta, PodTemplate, Resource, TemplatedResource, pod_views
+from reprieve_policy.kube.objects import (
+    ObjectMeta,
+    PodTemplate,
+    Resource,
+    TemplatedResource,
+    pod_views,
+)
 from reprieve_policy.traits import GangTraits
 from reprieve_testing.builders import PodBuilder, a_pod, a_priority_class
 
@@ -53,11 +59,18 @@ MEMBER = a_pod().in_koordinators_gang("a", 2, 2)
 CASES = {
     "pods that say the same": Case(pod=MEMBER, rest=MEMBER),
     "a default that is said is no difference": Case(
-        pod=MEMBER.in_class(4).labelled(keys.PREEMPTIBLE, "true").labelled(keys.CAN_PREEMPT, "true"), rest=MEMBER
+        pod=MEMBER.in_class(4)
+        .labelled(keys.PREEMPTIBLE, "true")
+        .labelled(keys.CAN_PREEMPT, "true"),
+        rest=MEMBER,
     ),
-    "nor are two dialects of one gang": Case(pod=a_pod().in_gang("a"), rest=a_pod().in_koordinators_gang("a")),
+    "nor are two dialects of one gang": Case(
+        pod=a_pod().in_gang("a"), rest=a_pod().in_koordinators_gang("a")
+    ),
     "another class": Case(
-        pod=MEMBER.in_class(5), rest=MEMBER, refused=(f'{CLASS}: Invalid value: "5": must be "4", {REST}',)
+        pod=MEMBER.in_class(5),
+        rest=MEMBER,
+        refused=(f'{CLASS}: Invalid value: "5": must be "4", {REST}',),
     ),
     "one that may not be a victim where the others may": Case(
         pod=MEMBER.labelled(keys.PREEMPTIBLE, "false"),
@@ -123,7 +136,9 @@ def test_what_nobody_knows_is_not_refused() -> None:
 
 
 def test_a_pod_of_no_gang_is_compared_with_none() -> None:
-    assert decide_admission(a_pod().in_class(5).build(), None, replace(FACTS, gang_traits=traits(MEMBER))).is_allowed
+    assert decide_admission(
+        a_pod().in_class(5).build(), None, replace(FACTS, gang_traits=traits(MEMBER))
+    ).is_allowed
 
 
 def test_a_pod_that_joins_a_gang_is_as_the_rest_of_it() -> None:
@@ -131,7 +146,9 @@ def test_a_pod_that_joins_a_gang_is_as_the_rest_of_it() -> None:
     facts = replace(FACTS, gang_traits=traits(MEMBER.in_class(3)))
     for before in (a_pod().in_class(5), a_pod().in_class(5).in_koordinators_gang("b", 2, 2)):
         verdict = decide_admission(joining.build(), before.build(), facts)
-        assert [str(found) for found in verdict.violations] == [f'{CLASS}: Invalid value: "5": must be "3", {REST}']
+        assert [str(found) for found in verdict.violations] == [
+            f'{CLASS}: Invalid value: "5": must be "3", {REST}'
+        ]
 
 
 def of_templates(**templates: PodBuilder) -> Resource:
@@ -141,8 +158,15 @@ def of_templates(**templates: PodBuilder) -> Resource:
         made = pod.in_template_of("Job").spec
         assert made is not None
         assert made.template is not None
-        found.append((f"spec.{place.replace('__0', '[0]').replace('__1', '[1]').replace('__', '.')}.", made.template))
-    return TemplatedResource(kind=kinds.CUSTOM, metadata=ObjectMeta(name="a"), templates=tuple(found))
+        found.append(
+            (
+                f"spec.{place.replace('__0', '[0]').replace('__1', '[1]').replace('__', '.')}.",
+                made.template,
+            )
+        )
+    return TemplatedResource(
+        kind=kinds.CUSTOM, metadata=ObjectMeta(name="a"), templates=tuple(found)
+    )
 
 
 def said_of(resource: Resource) -> list[str]:
@@ -162,8 +186,13 @@ def test_templates_of_different_gangs_and_of_none_are_not() -> None:
 def test_those_of_a_jobset_and_of_a_leader_worker_set_are_a_gang_that_nobody_declared() -> None:
     other = a_pod().in_class(5)
     jobset = of_templates(replicatedJobs__0__template=a_pod(), replicatedJobs__1__template=other)
-    group = of_templates(leaderWorkerTemplate__leaderTemplate=other, leaderWorkerTemplate__workerTemplate=a_pod())
-    for made, path in ((jobset, "replicatedJobs[1].template"), (group, "leaderWorkerTemplate.workerTemplate")):
+    group = of_templates(
+        leaderWorkerTemplate__leaderTemplate=other, leaderWorkerTemplate__workerTemplate=a_pod()
+    )
+    for made, path in (
+        (jobset, "replicatedJobs[1].template"),
+        (group, "leaderWorkerTemplate.workerTemplate"),
+    ):
         verdict = decide_admission(made, None, FACTS)
         assert verdict.is_allowed
         assert f"spec.{path}.metadata: class differs within the gang" in verdict.warnings
@@ -171,14 +200,20 @@ def test_those_of_a_jobset_and_of_a_leader_worker_set_are_a_gang_that_nobody_dec
 
 GENERATED = {
     "a JobSet's": a_pod().labelled(keys.JOBSET, "a"),
-    "a Volcano Job's": a_pod().annotated(keys.VOLCANO_GROUP, "a").annotated(keys.VOLCANO_TASK, "worker"),
-    "one that Kueue named": a_pod().labelled(keys.KUEUE_GROUP, "a").annotated(keys.KUEUE_PARENT, "ReplicaSet"),
+    "a Volcano Job's": a_pod()
+    .annotated(keys.VOLCANO_GROUP, "a")
+    .annotated(keys.VOLCANO_TASK, "worker"),
+    "one that Kueue named": a_pod()
+    .labelled(keys.KUEUE_GROUP, "a")
+    .annotated(keys.KUEUE_PARENT, "ReplicaSet"),
 }
 
 
 @pytest.mark.parametrize("member", GENERATED.values(), ids=GENERATED)
 def test_a_pod_of_a_gang_that_nobody_declared_is_not_compared(member: PodBuilder) -> None:
-    verdict = decide_admission(member.in_class(5).build(), None, replace(FACTS, gang_traits=traits(member)))
+    verdict = decide_admission(
+        member.in_class(5).build(), None, replace(FACTS, gang_traits=traits(member))
+    )
     assert verdict.is_empty
 
 
@@ -201,7 +236,9 @@ CHANGES = {
 def test_a_rollout_that_would_differ_from_what_it_replaces_is_warned_of(
     after: PodBuilder, before: PodBuilder, *, is_warned: bool
 ) -> None:
-    verdict = decide_admission(after.in_template_of("StatefulSet"), before.in_template_of("StatefulSet"), FACTS)
+    verdict = decide_admission(
+        after.in_template_of("StatefulSet"), before.in_template_of("StatefulSet"), FACTS
+    )
     assert verdict.is_allowed
     warning = "spec.template.metadata: new pods of the gang are refused while old ones live"
     assert (warning in verdict.warnings) is is_warned
@@ -219,8 +256,15 @@ def test_a_leader_worker_set_replaces_whole_gangs() -> None:
     assert decide_admission(after, before, FACTS).is_empty
 
 
-def any_pod(preemption_class: int, priority: int, preemptible: str, minimum: int | None) -> PodBuilder:
-    pod = a_pod().in_class(preemption_class).with_priority(priority).in_koordinators_gang("a", minimum)
+def any_pod(
+    preemption_class: int, priority: int, preemptible: str, minimum: int | None
+) -> PodBuilder:
+    pod = (
+        a_pod()
+        .in_class(preemption_class)
+        .with_priority(priority)
+        .in_koordinators_gang("a", minimum)
+    )
     return pod.labelled(keys.PREEMPTIBLE, preemptible) if preemptible else pod
 
 
@@ -243,8 +287,14 @@ def admitted(pods: Sequence[PodBuilder]) -> list[PodBuilder]:
     return living
 
 
-@given(st.lists(MEMBERS, min_size=1, max_size=5).flatmap(lambda pods: st.tuples(st.just(pods), st.permutations(pods))))
-def test_the_order_of_creation_does_not_matter(orders: tuple[list[PodBuilder], list[PodBuilder]]) -> None:
+@given(
+    st.lists(MEMBERS, min_size=1, max_size=5).flatmap(
+        lambda pods: st.tuples(st.just(pods), st.permutations(pods))
+    )
+)
+def test_the_order_of_creation_does_not_matter(
+    orders: tuple[list[PodBuilder], list[PodBuilder]],
+) -> None:
     one, other = (admitted(pods) for pods in orders)
     everything = len(orders[0])
     assert (len(one) == everything) == (len(other) == everything)

@@ -12,7 +12,14 @@ from reprieve_policy.preemption.cost import CostInputs, WorkProgress
 from reprieve_policy.preemption.selection import DryRunStatus
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import SnapshotFixture, a_budget, a_node_info, a_preemptor, a_scheduled_pod, a_snapshot
+from reprieve_testing.scenes import (
+    SnapshotFixture,
+    a_budget,
+    a_node_info,
+    a_preemptor,
+    a_scheduled_pod,
+    a_snapshot,
+)
 
 ABOVE = a_preemptor(preemption_class=9)
 
@@ -22,7 +29,12 @@ def speaking(
 ) -> ScheduledPod:
     stake = CostInputs(devices=cpu, stated=stated)
     return a_scheduled_pod(
-        name, preemption_class=preemption_class, states_preferences=True, cpu=cpu, cost_inputs=stake, **fields
+        name,
+        preemption_class=preemption_class,
+        states_preferences=True,
+        cpu=cpu,
+        cost_inputs=stake,
+        **fields,
     )  # type: ignore[arg-type]  # named by these tests
 
 
@@ -36,7 +48,10 @@ TWO = replace(ABOVE, demand=a_preemptor(cpu=2).demand)
 
 NODE = {
     "the lower class goes, however old": (
-        (speaking("high", preemption_class=4, started=-1), speaking("low", preemption_class=2, started=-9999)),
+        (
+            speaking("high", preemption_class=4, started=-1),
+            speaking("low", preemption_class=2, started=-9999),
+        ),
         ["low"],
     ),
     "of one class, who says that it is cheap": (
@@ -87,7 +102,9 @@ SMALL = [speaking(f"small-{index}") for index in range(2)]
 
 
 def test_one_large_one_goes_rather_than_many_small_ones():
-    assert victims(a_snapshot(a_node_info("n", *SMALL, speaking("large", cpu=2), cpu=4)), TWO) == ["large"]
+    assert victims(a_snapshot(a_node_info("n", *SMALL, speaking("large", cpu=2), cpu=4)), TWO) == [
+        "large"
+    ]
 
 
 def test_but_not_one_that_a_budget_protects():
@@ -100,11 +117,17 @@ def test_but_not_one_that_a_budget_protects():
 def test_nor_one_of_a_higher_class():
     large = speaking("large", cpu=2, preemption_class=4)
 
-    assert sorted(victims(a_snapshot(a_node_info("n", *SMALL, large, cpu=4)), TWO)) == ["small-0", "small-1"]
+    assert sorted(victims(a_snapshot(a_node_info("n", *SMALL, large, cpu=4)), TWO)) == [
+        "small-0",
+        "small-1",
+    ]
 
 
 def test_where_nobody_says_anything_that_holds_only_beyond_what_a_decision_may_take():
-    old, young = a_scheduled_pod("large", cpu=2, started=-99), [a_scheduled_pod(f"small-{index}") for index in range(2)]
+    old, young = (
+        a_scheduled_pod("large", cpu=2, started=-99),
+        [a_scheduled_pod(f"small-{index}") for index in range(2)],
+    )
     young = [replace(pod, progress=WorkProgress(started_at=after(-1))) for pod in young]
     scene = a_snapshot(a_node_info("n", old, *young, cpu=4))
     preemptor = a_preemptor(cpu=2)
@@ -118,7 +141,11 @@ def test_of_a_gang_the_highest_class_and_all_costs_count():
         key = GangKey("team", name)
         return [speaking(f"{name}-{value}", preemption_class=value, gang=key) for value in classes]
 
-    scene = a_snapshot(a_node_info("n", *gang("a", 1, 4), *gang("b", 3, 2), cpu=4)).with_gang("a").with_gang("b")
+    scene = (
+        a_snapshot(a_node_info("n", *gang("a", 1, 4), *gang("b", 3, 2), cpu=4))
+        .with_gang("a")
+        .with_gang("b")
+    )
 
     assert sorted(victims(scene)) == ["b-2", "b-3"]
 
@@ -138,7 +165,9 @@ BESIDE_A_GANG = {
 }
 
 
-@pytest.mark.parametrize(("preemptor", "pods", "want"), BESIDE_A_GANG.values(), ids=BESIDE_A_GANG.keys())
+@pytest.mark.parametrize(
+    ("preemptor", "pods", "want"), BESIDE_A_GANG.values(), ids=BESIDE_A_GANG.keys()
+)
 def test_where_somebody_speaks_a_gang_of_equal_priority(
     preemptor: Preemptor, pods: Sequence[ScheduledPod], want: Sequence[str]
 ):
@@ -163,11 +192,17 @@ WORTH = {
 }
 
 
-@pytest.mark.parametrize(("settings", "devices", "walltime", "is_worth_it"), WORTH.values(), ids=WORTH.keys())
+@pytest.mark.parametrize(
+    ("settings", "devices", "walltime", "is_worth_it"), WORTH.values(), ids=WORTH.keys()
+)
 def test_victims_cost_less_than_the_preemptor_is_worth(
     settings: PolicySettings, devices: float, walltime: int | None, *, is_worth_it: bool
 ):
-    scene = a_snapshot(a_node_info("n", a_scheduled_pod("low", started=-HOUR), cpu=1)).with_settings(settings).build()
+    scene = (
+        a_snapshot(a_node_info("n", a_scheduled_pod("low", started=-HOUR), cpu=1))
+        .with_settings(settings)
+        .build()
+    )
     preemptor = a_preemptor(devices=devices, walltime_seconds=walltime)
 
     assert selection.decide(preemptor, scene, ["n"]).node_statuses == (
@@ -177,7 +212,9 @@ def test_victims_cost_less_than_the_preemptor_is_worth(
 
 def test_a_choice_says_what_it_costs():
     work = WorkProgress(started_at=after(-HOUR), walltime=Walltime(after(-HOUR), 2 * HOUR))
-    scene = a_snapshot(a_node_info("n", a_scheduled_pod("low", cpu=2, progress=work), cpu=2)).build()
+    scene = a_snapshot(
+        a_node_info("n", a_scheduled_pod("low", cpu=2, progress=work), cpu=2)
+    ).build()
 
     best = selection.decide(a_preemptor(), scene, ["n"]).best
 
@@ -188,7 +225,9 @@ def test_a_choice_says_what_it_costs():
 
 
 def test_more_victims_than_a_decision_may_take_are_not_taken():
-    scene = a_snapshot(a_node_info("n", *(a_scheduled_pod(f"t{index}") for index in range(4)), cpu=4))
+    scene = a_snapshot(
+        a_node_info("n", *(a_scheduled_pod(f"t{index}") for index in range(4)), cpu=4)
+    )
 
     assert victims(scene, a_preemptor(cpu=4)) == ()
     assert len(victims(scene, a_preemptor(cpu=3))) == 3

@@ -37,13 +37,20 @@ class Case:
 CASES = {
     "the lowest priority goes": Case(
         scene=a_snapshot(
-            a_node_info("n", a_scheduled_pod("high", priority=9), a_scheduled_pod("low", priority=5), cpu=2)
+            a_node_info(
+                "n", a_scheduled_pod("high", priority=9), a_scheduled_pod("low", priority=5), cpu=2
+            )
         ),
         want=("low",),
     ),
     "of one priority, who started last goes": Case(
         scene=a_snapshot(
-            a_node_info("n", a_scheduled_pod("old", started=-60), a_scheduled_pod("young", started=-5), cpu=2)
+            a_node_info(
+                "n",
+                a_scheduled_pod("old", started=-60),
+                a_scheduled_pod("young", started=-5),
+                cpu=2,
+            )
         ),
         want=("young",),
     ),
@@ -63,14 +70,22 @@ CASES = {
     "a small one of higher priority stays where a large one suffices": Case(
         preemptor=a_preemptor(cpu=3),
         scene=a_snapshot(
-            a_node_info("n", a_scheduled_pod("small", priority=1), a_scheduled_pod("large", priority=2, cpu=3), cpu=4)
+            a_node_info(
+                "n",
+                a_scheduled_pod("small", priority=1),
+                a_scheduled_pod("large", priority=2, cpu=3),
+                cpu=4,
+            )
         ),
         want=("large",),
     ),
     "whom a budget protects goes last": Case(
         scene=a_snapshot(
             a_node_info(
-                "n", a_scheduled_pod("web", priority=1, labels=WEB), a_scheduled_pod("batch", priority=2), cpu=2
+                "n",
+                a_scheduled_pod("web", priority=1, labels=WEB),
+                a_scheduled_pod("batch", priority=2),
+                cpu=2,
             )
         ).with_budgets(a_budget("web")),
         want=("batch",),
@@ -86,14 +101,19 @@ CASES = {
         preemptor=a_preemptor(cpu=2),
         scene=a_snapshot(
             a_node_info("a", a_scheduled_pod("a", priority=9), cpu=2),
-            a_node_info("b", a_scheduled_pod("b", priority=5), a_scheduled_pod("c", priority=5), cpu=2),
+            a_node_info(
+                "b", a_scheduled_pod("b", priority=5), a_scheduled_pod("c", priority=5), cpu=2
+            ),
         ),
         want=("b", "c"),
     ),
     "pods nominated to a node keep their room there": Case(
         scene=a_snapshot(
             a_node_info(
-                "a", a_scheduled_pod("low", priority=1), cpu=1, nominated_pods=(a_pod_demand("first", priority=1000),)
+                "a",
+                a_scheduled_pod("low", priority=1),
+                cpu=1,
+                nominated_pods=(a_pod_demand("first", priority=1000),),
             ),
             a_node_info("b", a_scheduled_pod("mid", priority=2), cpu=1),
         ),
@@ -111,6 +131,8 @@ def test_victims_of_the_best_node(case: Case):
 
 
 def test_a_node_where_nobody_may_be_a_victim_says_so():
-    found = decided(a_preemptor(), a_snapshot(a_node_info("n", a_scheduled_pod("high", priority=2000), cpu=1)))
+    found = decided(
+        a_preemptor(), a_snapshot(a_node_info("n", a_scheduled_pod("high", priority=2000), cpu=1))
+    )
 
     assert found.node_statuses == {"n": DryRunStatus.NO_VICTIMS}

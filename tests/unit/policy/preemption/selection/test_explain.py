@@ -14,7 +14,11 @@ from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.keys import HOME_NAMESPACE
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_policy.preemption.selection import RefusalReason, refusal_for
-from reprieve_policy.preemption.selection.explain import ToleratedPriorities, VictimExplanation, explain_victim
+from reprieve_policy.preemption.selection.explain import (
+    ToleratedPriorities,
+    VictimExplanation,
+    explain_victim,
+)
 from reprieve_policy.preemption.selection.snapshot import (
     NO_TOLERATION,
     GangInfo,
@@ -29,14 +33,22 @@ from reprieve_testing.builders import NOW, after
 
 GANG = GangKey("team", "g")
 NORMAL = ScheduledPod(
-    uid="u", namespace="team", name="p", node="n", priority=100, preemption_priority=100, preemption_class=3
+    uid="u",
+    namespace="team",
+    name="p",
+    node="n",
+    priority=100,
+    preemption_priority=100,
+    preemption_class=3,
 )
 ABOVE_3 = (4, 5, 6, 7, 8, 9, 10)
 
 
 def tolerating(minimum: int, seconds: int, scheduled: float | None = -60) -> VictimToleration:
     since = None if scheduled is None else after(scheduled)
-    return VictimToleration(has_priority_class=True, policy=PreemptionToleration(minimum, seconds), scheduled_at=since)
+    return VictimToleration(
+        has_priority_class=True, policy=PreemptionToleration(minimum, seconds), scheduled_at=since
+    )
 
 
 def ending_in(seconds: float) -> WorkProgress:
@@ -44,7 +56,10 @@ def ending_in(seconds: float) -> WorkProgress:
 
 
 def scene_of(
-    tenant: ScheduledPod, others: Sequence[ScheduledPod] = (), settings: PolicySettings | None = None, home: str = ""
+    tenant: ScheduledPod,
+    others: Sequence[ScheduledPod] = (),
+    settings: PolicySettings | None = None,
+    home: str = "",
 ) -> Snapshot:
     members = (tenant, *others)
     groups = (
@@ -75,10 +90,14 @@ CASES = {
     ),
     "or those of the bands above": Case(settings=PolicySettings(class_rule="banded")),
     "which are fewer": Case(
-        tenant=replace(NORMAL, preemption_class=5), settings=PolicySettings(class_rule="banded"), classes=(7, 8, 9, 10)
+        tenant=replace(NORMAL, preemption_class=5),
+        settings=PolicySettings(class_rule="banded"),
+        classes=(7, 8, 9, 10),
     ),
     "one that is not preemptible never is": Case(
-        tenant=replace(NORMAL, is_non_preemptible=True), classes=(), ground=RefusalReason.NON_PREEMPTIBLE
+        tenant=replace(NORMAL, is_non_preemptible=True),
+        classes=(),
+        ground=RefusalReason.NON_PREEMPTIBLE,
     ),
     "one that is nearly complete is let finish, then it is like any other": Case(
         tenant=replace(NORMAL, progress=WorkProgress(walltime=Walltime(after(-3500), 3600))),
@@ -103,14 +122,19 @@ CASES = {
         classes=(8, 9, 10),
     ),
     "of one that is nearly complete, the last to end is let finish, then it is like any other": Case(
-        tenant=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)),
+        tenant=replace(
+            NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)
+        ),
         others=[replace(MATE, preemption_class=5, progress=ending_in(120))],
         classes=(6, 7, 8, 9, 10),
         ground=RefusalReason.GANG,
         until=120,
     ),
     "of one that is not, nobody is let finish": Case(
-        tenant=replace(NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)), others=[MATE]
+        tenant=replace(
+            NORMAL, gang=GANG, disruption_mode=DisruptionMode.ALL, progress=ending_in(60)
+        ),
+        others=[MATE],
     ),
     "of one that goes pod by pod, each is let finish": Case(
         tenant=replace(NORMAL, gang=GANG, progress=ending_in(60)),
@@ -123,7 +147,8 @@ CASES = {
         tolerated=ToleratedPriorities(minimum=1000, until=after(540)),
     ),
     "or for ever": Case(
-        tenant=replace(NORMAL, toleration=tolerating(1000, -1)), tolerated=ToleratedPriorities(minimum=1000, until=None)
+        tenant=replace(NORMAL, toleration=tolerating(1000, -1)),
+        tolerated=ToleratedPriorities(minimum=1000, until=None),
     ),
     "or as long as it is not scheduled": Case(
         tenant=replace(NORMAL, toleration=tolerating(1000, 0, None)),
@@ -155,7 +180,9 @@ def test_who_may_preempt_it_and_from_when(case: Case) -> None:
 SECONDS = st.integers(-400, 400)
 TOLERATIONS = st.one_of(
     st.just(NO_TOLERATION),
-    st.builds(tolerating, st.integers(0, 30), st.sampled_from([-1, 0, 30, 90]), st.none() | SECONDS),
+    st.builds(
+        tolerating, st.integers(0, 30), st.sampled_from([-1, 0, 30, 90]), st.none() | SECONDS
+    ),
 )
 WALLTIMES = st.none() | st.builds(Walltime, st.builds(after, SECONDS), st.integers(0, 800))
 TENANTS = st.builds(
@@ -174,7 +201,11 @@ TENANTS = st.builds(
     progress=st.builds(WorkProgress, walltime=WALLTIMES),
     gang=st.none(),
 )
-SETTINGS = st.builds(PolicySettings, class_rule=st.sampled_from(["strict", "banded"]), default_class=st.integers(0, 6))
+SETTINGS = st.builds(
+    PolicySettings,
+    class_rule=st.sampled_from(["strict", "banded"]),
+    default_class=st.integers(0, 6),
+)
 
 
 def is_foretold(found: VictimExplanation, preemptor: Preemptor) -> bool:
@@ -189,10 +220,20 @@ def is_foretold(found: VictimExplanation, preemptor: Preemptor) -> bool:
     )
 
 
-@given(TENANTS, SETTINGS, st.integers(0, 10), st.integers(0, 35), st.sampled_from(["", "team", "other"]))
+@given(
+    TENANTS,
+    SETTINGS,
+    st.integers(0, 10),
+    st.integers(0, 35),
+    st.sampled_from(["", "team", "other"]),
+)
 def test_what_is_foretold_is_what_is_decided(
     tenant: ScheduledPod, settings: PolicySettings, preemption_class: int, priority: int, home: str
 ) -> None:
     scene = scene_of(tenant, settings=settings, home=home)
-    preemptor = Preemptor(demand=PodDemand(uid="x", priority=priority), preemption_class=preemption_class)
-    assert is_foretold(explain_victim(tenant, scene), preemptor) == (refusal_for(preemptor, tenant, scene) is None)
+    preemptor = Preemptor(
+        demand=PodDemand(uid="x", priority=priority), preemption_class=preemption_class
+    )
+    assert is_foretold(explain_victim(tenant, scene), preemptor) == (
+        refusal_for(preemptor, tenant, scene) is None
+    )

@@ -50,7 +50,9 @@ def a_gang_of(count: int, *, cpu: float = 1, **fields: object) -> Preemptor:
     return a_preemptor(cpu=cpu, gang=MINE, pending_members=rest, devices=cpu * count, **fields)
 
 
-def decided(preemptor: Preemptor, scene: SnapshotFixture, nodes: Sequence[str] = ()) -> selection.PreemptionDecision:
+def decided(
+    preemptor: Preemptor, scene: SnapshotFixture, nodes: Sequence[str] = ()
+) -> selection.PreemptionDecision:
     built = scene.build()
     return selection.decide(preemptor, built, nodes or built.nodes)
 
@@ -74,7 +76,8 @@ CASES = {
     "a gang goes as a whole, wherever it runs, and counts once": Case(
         preemptor=ONE,
         scene=a_snapshot(
-            a_node_info("a", of_gang("a1"), of_gang("a2"), cpu=2), a_node_info("b", of_gang("b1"), cpu=1)
+            a_node_info("a", of_gang("a1"), of_gang("a2"), cpu=2),
+            a_node_info("b", of_gang("b1"), cpu=1),
         ).with_gang("old"),
         victims=["a1", "a2"],
         elsewhere=["b1"],
@@ -91,16 +94,18 @@ CASES = {
     ),
     "a gang is let back before single pods of its priority": Case(
         preemptor=ONE,
-        scene=a_snapshot(a_node_info("a", of_gang("a1", started=-5), a_scheduled_pod("single"), cpu=2)).with_gang(
-            "old"
-        ),
+        scene=a_snapshot(
+            a_node_info("a", of_gang("a1", started=-5), a_scheduled_pod("single"), cpu=2)
+        ).with_gang("old"),
         victims=["single"],
         units=1,
     ),
     "a larger gang is let back before a smaller one": Case(
         preemptor=ONE,
         scene=a_snapshot(
-            a_node_info("a", of_gang("a1"), a_scheduled_pod("s1", gang=GangKey("team", "small")), cpu=2),
+            a_node_info(
+                "a", of_gang("a1"), a_scheduled_pod("s1", gang=GangKey("team", "small")), cpu=2
+            ),
             a_node_info("b", of_gang("b1", priority=0), cpu=0.5),
         )
         .with_gang("old")
@@ -110,19 +115,24 @@ CASES = {
     ),
     "of a gang that goes pod by pod, one goes": Case(
         preemptor=ONE,
-        scene=a_snapshot(a_node_info("a", of_gang("a1"), of_gang("a2", started=-5), cpu=2)).with_gang(
-            "old", DisruptionMode.SINGLE
-        ),
+        scene=a_snapshot(
+            a_node_info("a", of_gang("a1"), of_gang("a2", started=-5), cpu=2)
+        ).with_gang("old", DisruptionMode.SINGLE),
         victims=["a2"],
         units=1,
     ),
     "a gang that nobody has heard of goes pod by pod": Case(
-        preemptor=ONE, scene=a_snapshot(a_node_info("a", of_gang("a1"), cpu=1)), victims=["a1"], units=1
+        preemptor=ONE,
+        scene=a_snapshot(a_node_info("a", of_gang("a1"), cpu=1)),
+        victims=["a1"],
+        units=1,
     ),
     "what a gang can do without goes, the rest stays": Case(
         preemptor=ONE,
         scene=a_snapshot(
-            a_node_info("a", of_gang("a1"), of_gang("a2", started=-5), of_gang("a3", started=-9), cpu=3)
+            a_node_info(
+                "a", of_gang("a1"), of_gang("a2", started=-5), of_gang("a3", started=-9), cpu=3
+            )
         ).with_gang("old", DisruptionMode.SINGLE, min_available=2),
         victims=["a2"],
         units=1,
@@ -147,7 +157,8 @@ CASES = {
     "victims for its mates on other nodes count, too": Case(
         preemptor=a_gang_of(2),
         scene=a_snapshot(
-            a_node_info("a", a_scheduled_pod("a1"), cpu=1), a_node_info("b", a_scheduled_pod("b1"), cpu=1)
+            a_node_info("a", a_scheduled_pod("a1"), cpu=1),
+            a_node_info("b", a_scheduled_pod("b1"), cpu=1),
         ),
         victims=["a1"],
         later=["b1"],
@@ -166,7 +177,12 @@ CASES = {
     "a gang that turns out not to be needed is let back, too": Case(
         preemptor=replace(a_gang_of(1), pending_members=(a_pod_demand("mate", cpu=8),)),
         scene=a_snapshot(
-            a_node_info("a", a_scheduled_pod("s1", gang=GangKey("team", "small")), of_gang("a1", priority=5), cpu=2),
+            a_node_info(
+                "a",
+                a_scheduled_pod("s1", gang=GangKey("team", "small")),
+                of_gang("a1", priority=5),
+                cpu=2,
+            ),
             a_node_info("b", of_gang("b1", priority=5, cpu=8), cpu=8),
         )
         .with_gang("old")
@@ -221,14 +237,17 @@ def going_for(uid: str) -> Sequence[ScheduledPod]:
 NO_VICTIM = {
     "the rest of its gang has no room anywhere": (
         a_gang_of(3, cpu=2),
-        a_snapshot(full("a", 2), a_node_info("b", a_scheduled_pod("high", priority=2000, cpu=2), cpu=2)).with_settings(
-            ANY_NUMBER
-        ),
+        a_snapshot(
+            full("a", 2), a_node_info("b", a_scheduled_pod("high", priority=2000, cpu=2), cpu=2)
+        ).with_settings(ANY_NUMBER),
         {"a": DryRunStatus.GANG_NOT_PLACED, "b": DryRunStatus.NO_VICTIMS},
     ),
     "the rest of its gang may run on no node": (
         replace(
-            a_gang_of(1), pending_members=(a_pod_demand("mate", cpu=1, priority=1000, amounts={"nvidia.com/gpu": 1}),)
+            a_gang_of(1),
+            pending_members=(
+                a_pod_demand("mate", cpu=1, priority=1000, amounts={"nvidia.com/gpu": 1}),
+            ),
         ),
         a_snapshot(full("a")),
         {"a": DryRunStatus.GANG_NOT_PLACED},
@@ -237,7 +256,9 @@ NO_VICTIM = {
         replace(
             a_gang_of(1),
             demand=a_pod_demand(ports=frozenset({HostPortInfo("0.0.0.0", "TCP", 80)})),
-            pending_members=(a_pod_demand("mate", ports=frozenset({HostPortInfo("10.0.0.1", "TCP", 80)})),),
+            pending_members=(
+                a_pod_demand("mate", ports=frozenset({HostPortInfo("10.0.0.1", "TCP", 80)})),
+            ),
         ),
         a_snapshot(full("a", 3)),
         {"a": DryRunStatus.GANG_NOT_PLACED},
@@ -248,12 +269,16 @@ NO_VICTIM = {
         {"a": DryRunStatus.TOO_MANY_VICTIMS},
     ),
     "with those that go for its mates it is too many": (
-        a_gang_of(1, member_nominated_nodes=("b", "gone"), nominated_member_uids=frozenset({"mate"})),
+        a_gang_of(
+            1, member_nominated_nodes=("b", "gone"), nominated_member_uids=frozenset({"mate"})
+        ),
         a_snapshot(full("a"), a_node_info("b", *going_for("mate"), **FOR_A_MATE)),
         {"a": DryRunStatus.TOO_MANY_VICTIMS},
     ),
     "so it is with those that a scheduler deletes, it may be for them": (
-        a_gang_of(1, member_nominated_nodes=("b", "gone"), nominated_member_uids=frozenset({"mate"})),
+        a_gang_of(
+            1, member_nominated_nodes=("b", "gone"), nominated_member_uids=frozenset({"mate"})
+        ),
         a_snapshot(full("a"), a_node_info("b", *going_for(UNKNOWN_PREEMPTOR), **FOR_A_MATE)),
         {"a": DryRunStatus.TOO_MANY_VICTIMS},
     ),
@@ -265,7 +290,8 @@ NO_VICTIM = {
     "its gang needs pods that go, and may lose none": (
         ONE,
         a_snapshot(
-            a_node_info("a", of_gang("a1"), cpu=1), a_node_info("b", of_gang("b1", is_leaving=True), cpu=9)
+            a_node_info("a", of_gang("a1"), cpu=1),
+            a_node_info("b", of_gang("b1", is_leaving=True), cpu=9),
         ).with_gang("old", DisruptionMode.SINGLE, min_available=1),
         {"a": DryRunStatus.NO_VICTIMS},
     ),
@@ -273,7 +299,9 @@ NO_VICTIM = {
 
 
 @pytest.mark.parametrize(("preemptor", "scene", "want"), NO_VICTIM.values(), ids=NO_VICTIM.keys())
-def test_nobody_goes_where(preemptor: Preemptor, scene: SnapshotFixture, want: dict[str, DryRunStatus]):
+def test_nobody_goes_where(
+    preemptor: Preemptor, scene: SnapshotFixture, want: dict[str, DryRunStatus]
+):
     found = decided(preemptor, scene, list(want))
 
     assert found.candidates == ()
@@ -295,12 +323,17 @@ COMPLETING = {
         [replace(NEAR, preemption_class=10), of_gang("a2")],
         [RefusalReason.CLASS, RefusalReason.GANG],
     ),
-    "all are": ([NEAR, of_gang("a2", progress=ends_in(90))], [RefusalReason.GANG, RefusalReason.GANG]),
+    "all are": (
+        [NEAR, of_gang("a2", progress=ends_in(90))],
+        [RefusalReason.GANG, RefusalReason.GANG],
+    ),
 }
 
 
 @pytest.mark.parametrize(("members", "want"), COMPLETING.values(), ids=COMPLETING.keys())
-def test_of_a_gang_that_goes_as_a_whole(members: Sequence[ScheduledPod], want: Sequence[RefusalReason | None]):
+def test_of_a_gang_that_goes_as_a_whole(
+    members: Sequence[ScheduledPod], want: Sequence[RefusalReason | None]
+):
     built = a_snapshot(a_node_info("a", *members, cpu=2)).with_gang("old").build()
     refusals = [selection.refusal_for(ONE, tenant, built) for tenant in built.nodes["a"].pods]
 
@@ -310,11 +343,16 @@ def test_of_a_gang_that_goes_as_a_whole(members: Sequence[ScheduledPod], want: S
 def test_it_is_let_finish_until_the_last_of_it_has():
     last = of_gang("a2", progress=ends_in(90))
     built = (
-        a_snapshot(a_node_info("a", NEAR, last, of_gang("a3", progress=ends_in(30)), cpu=3)).with_gang("old").build()
+        a_snapshot(a_node_info("a", NEAR, last, of_gang("a3", progress=ends_in(30)), cpu=3))
+        .with_gang("old")
+        .build()
     )
     (gang,) = built.gangs.values()
 
-    assert Eligibility(ONE, built).protecting_member(gang) == (replace(last, node="a"), RefusalReason.NEAR_COMPLETION)
+    assert Eligibility(ONE, built).protecting_member(gang) == (
+        replace(last, node="a"),
+        RefusalReason.NEAR_COMPLETION,
+    )
 
 
 def test_a_pod_is_not_complete_by_itself_where_its_gang_is_not_known():
@@ -333,7 +371,9 @@ def test_a_pod_is_not_complete_by_itself_where_its_gang_is_not_known():
 
 
 def test_a_gang_whose_victims_go_on_other_nodes_may_go_on():
-    going = a_node_info("b", of_gang("b1", is_leaving=True), of_gang("b2", is_leaving=True), **FOR_A_MATE)
+    going = a_node_info(
+        "b", of_gang("b1", is_leaving=True), of_gang("b2", is_leaving=True), **FOR_A_MATE
+    )
     scene = a_snapshot(full("a"), going).with_gang("old")
 
     assert decided(a_gang_of(1, member_nominated_nodes=("b",)), scene, ["a"]).best is not None
@@ -342,7 +382,9 @@ def test_a_gang_whose_victims_go_on_other_nodes_may_go_on():
 def test_a_gang_of_which_one_goes_makes_room_on_all_its_nodes():
     """Also while the others have not been told: a second gang must not go for the mates of the first one's preemptor."""
     scene = a_snapshot(
-        a_node_info("a", of_gang("a1"), cpu=1), a_node_info("b", of_gang("b1", is_leaving=True), cpu=1), full("c")
+        a_node_info("a", of_gang("a1"), cpu=1),
+        a_node_info("b", of_gang("b1", is_leaving=True), cpu=1),
+        full("c"),
     )
 
     found = decided(ONE, scene.with_gang("old"), ["a", "c"])
@@ -353,7 +395,8 @@ def test_a_gang_of_which_one_goes_makes_room_on_all_its_nodes():
 
 def test_nor_are_they_victims_again():
     scene = a_snapshot(
-        a_node_info("a", of_gang("a1"), cpu=1), a_node_info("b", of_gang("b1", is_leaving=True), cpu=1)
+        a_node_info("a", of_gang("a1"), cpu=1),
+        a_node_info("b", of_gang("b1", is_leaving=True), cpu=1),
     ).with_gang("old")
     built = scene.build()
 
@@ -364,7 +407,9 @@ def test_nor_are_they_victims_again():
 
 
 def test_a_gang_that_is_going_counts_once_among_a_rounds_victims():
-    going = a_node_info("b", *(of_gang(f"b{index}", is_leaving=True) for index in range(8)), **FOR_A_MATE)
+    going = a_node_info(
+        "b", *(of_gang(f"b{index}", is_leaving=True) for index in range(8)), **FOR_A_MATE
+    )
     scene = a_snapshot(full("a", 2), going).with_gang("old")
 
     assert decided(a_gang_of(2, member_nominated_nodes=("b",)), scene, ["a"]).best is not None
@@ -384,7 +429,9 @@ def test_the_best_plan_holds_where_the_best_node_has_none():
     # On its own, the preemptor would take the single pod; then its mates would take three more.
     rooms = [a_node_info(name, of_gang(f"{name}1"), cpu=1) for name in "abcd"]
     singles = a_node_info("s", a_scheduled_pod("single", started=-1), cpu=1)
-    scene = a_snapshot(singles, *rooms).with_gang("old").with_settings(PolicySettings(max_victims=1))
+    scene = (
+        a_snapshot(singles, *rooms).with_gang("old").with_settings(PolicySettings(max_victims=1))
+    )
 
     best = decided(a_gang_of(4), scene).best
 
@@ -394,7 +441,9 @@ def test_the_best_plan_holds_where_the_best_node_has_none():
 
 
 def test_pods_of_the_preemptors_own_gang_are_no_victims():
-    scene: Snapshot = a_snapshot(a_node_info("a", a_scheduled_pod("mate", gang=MINE), cpu=1)).build()
+    scene: Snapshot = a_snapshot(
+        a_node_info("a", a_scheduled_pod("mate", gang=MINE), cpu=1)
+    ).build()
     (tenant,) = scene.nodes["a"].pods
 
     refused = selection.refusal_for(a_gang_of(1), tenant, scene)
@@ -421,7 +470,12 @@ def test_budgets_of_a_gangs_pods_elsewhere_count():
     scene = (
         a_snapshot(
             a_node_info("a", of_gang("a1"), a_scheduled_pod("single", priority=9), cpu=2),
-            a_node_info("b", of_gang("b1", labels={"app": "web"}), of_gang("b2", labels={"app": "web"}), cpu=2),
+            a_node_info(
+                "b",
+                of_gang("b1", labels={"app": "web"}),
+                of_gang("b2", labels={"app": "web"}),
+                cpu=2,
+            ),
         )
         .with_gang("old")
         .with_budgets(a_budget("web", allowed=1))
@@ -438,13 +492,20 @@ def test_those_who_go_for_nobody_of_the_gang_do_not_count(uid: str):
     """Whoever deletes or marks small pods of his own where one of a gang is to run would have the rest of it take nobody."""
     scene = a_snapshot(full("a"), a_node_info("b", *going_for(uid), **FOR_A_MATE))
 
-    preemptor = a_gang_of(1, member_nominated_nodes=("b",), nominated_member_uids=frozenset({"mate"}))
+    preemptor = a_gang_of(
+        1, member_nominated_nodes=("b",), nominated_member_uids=frozenset({"mate"})
+    )
 
     assert decided(preemptor, scene, ["a"]).best is not None
 
 
 REPELLING = a_snapshot(
-    a_node_info("a", a_scheduled_pod("near", anti_affinity=ALL_PODS, priority=5), a_scheduled_pod("low"), cpu=3)
+    a_node_info(
+        "a",
+        a_scheduled_pod("near", anti_affinity=ALL_PODS, priority=5),
+        a_scheduled_pod("low"),
+        cpu=3,
+    )
 )
 
 
@@ -463,7 +524,10 @@ REPULSIONS = {
     "all of its Namespace": (AntiAffinity(frozenset({"team"}), ()), True),
     "those with a label of the preemptor's": (AntiAffinity(frozenset({"team", "other"}), DB), True),
     "those with another one": (AntiAffinity(None, (Requirement("app", "In", ("web",)),)), False),
-    "those that also have another one": (AntiAffinity(None, (*DB, Requirement("tier", "Exists"))), False),
+    "those that also have another one": (
+        AntiAffinity(None, (*DB, Requirement("tier", "Exists"))),
+        False,
+    ),
     "those of another Namespace": (AntiAffinity(frozenset({"other"}), ()), False),
 }
 
@@ -481,7 +545,9 @@ def test_only_where_the_preemptor_may_be_meant(repulsion: AntiAffinity, *, is_me
 
 
 def test_they_are_not_let_back_for_a_gang_either():
-    built = replace(REPELLING.build(), nodes={**REPELLING.build().nodes, **a_snapshot(full("b")).build().nodes})
+    built = replace(
+        REPELLING.build(), nodes={**REPELLING.build().nodes, **a_snapshot(full("b")).build().nodes}
+    )
     preemptor = a_gang_of(2, depends_on_other_pods=True)
 
     best = selection.decide(preemptor, built, ["a"], {"a": {"near"}}).best
@@ -493,7 +559,11 @@ def test_they_are_not_let_back_for_a_gang_either():
 def test_a_native_gangs_pods_on_other_nodes_are_proposed_as_well_and_have_not_left():
     """kube-scheduler 1.37 names all of a PodGroup that is disrupted as a whole, on whatever node."""
     near, far = of_gang("near", anti_affinity=ALL_PODS), of_gang("far")
-    built = a_snapshot(a_node_info("a", near, cpu=1), a_node_info("b", far, cpu=1)).with_gang("old").build()
+    built = (
+        a_snapshot(a_node_info("a", near, cpu=1), a_node_info("b", far, cpu=1))
+        .with_gang("old")
+        .build()
+    )
 
     best = selection.decide(ONE, built, ["a"], {"a": {"near", "far"}}).best
 
@@ -522,15 +592,23 @@ def test_none_of_the_schedulers_victims_go_where(proposed: set[str], want: dict[
 
 
 def test_nor_on_a_node_that_keeps_the_preemptor_out():
-    built = a_snapshot(a_node_info("a", a_scheduled_pod("near", anti_affinity=ALL_PODS), is_unschedulable=True)).build()
+    built = a_snapshot(
+        a_node_info("a", a_scheduled_pod("near", anti_affinity=ALL_PODS), is_unschedulable=True)
+    ).build()
 
-    assert selection.decide(ONE, built, ["a"], {"a": {"near"}}).node_statuses == {"a": DryRunStatus.UNSUITABLE}
+    assert selection.decide(ONE, built, ["a"], {"a": {"near"}}).node_statuses == {
+        "a": DryRunStatus.UNSUITABLE
+    }
 
 
 def of_many_kinds(kinds: int) -> Preemptor:
     """Return one of a gang of small pods that all ask for something else."""
     return a_preemptor(
-        cpu=1, gang=MINE, pending_members=[a_pod_demand(f"mate-{index}", cpu=index / 1000) for index in range(1, kinds)]
+        cpu=1,
+        gang=MINE,
+        pending_members=[
+            a_pod_demand(f"mate-{index}", cpu=index / 1000) for index in range(1, kinds)
+        ],
     )
 
 

@@ -33,7 +33,13 @@ from reprieve_policy.preemption.selection.snapshot import (
     Snapshot,
 )
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import a_budget, a_node_info, a_pod_demand, a_preemptor, a_scheduled_pod
+from reprieve_testing.scenes import (
+    a_budget,
+    a_node_info,
+    a_pod_demand,
+    a_preemptor,
+    a_scheduled_pod,
+)
 
 GANGS = [GangKey("team", name) for name in ("one", "two", "three")]
 MINE = GangKey("team", "mine")
@@ -43,7 +49,12 @@ GOING: list[dict[str, Any]] = [
     {"is_leaving": True, "notified": False, "release_expected_at": None},
     {"is_leaving": True, "release_expected_at": after(10**8)},
     {"is_leaving": True, "notified": False, "is_held_by_budget": True},
-    {"is_leaving": True, "notified": False, "is_held_by_budget": True, "release_expected_at": after(-(10**8))},
+    {
+        "is_leaving": True,
+        "notified": False,
+        "is_held_by_budget": True,
+        "release_expected_at": after(-(10**8)),
+    },
 ]
 FEW = settings(max_examples=2000, phases=[Phase.generate])
 
@@ -69,7 +80,9 @@ def tenants(draw: st.DrawFn, uid: str) -> ScheduledPod:
 @st.composite
 def rooms(draw: st.DrawFn, name: str) -> NodeInfo:
     pods = [draw(tenants(f"{name}-{index}")) for index in range(draw(st.integers(0, 5)))]
-    nominees = [a_pod_demand("nominee", priority=2000, cpu=1)] if draw(st.integers(0, 5)) == 0 else []
+    nominees = (
+        [a_pod_demand("nominee", priority=2000, cpu=1)] if draw(st.integers(0, 5)) == 0 else []
+    )
     cordoned = draw(st.integers(0, 9)) == 0
     full = sum(pod.amounts["cpu"] for pod in pods) / NANOS or 1
     cpu = full if draw(st.booleans()) else draw(st.integers(1, 8))
@@ -84,15 +97,28 @@ def scenes(draw: st.DrawFn) -> Snapshot:
     for key in GANGS:
         members = tuple(tenant for tenant in everybody if tenant.gang == key)
         mode, minimum = draw(
-            st.sampled_from([(DisruptionMode.ALL, 0), (DisruptionMode.SINGLE, 0), (DisruptionMode.SINGLE, 2)])
+            st.sampled_from(
+                [(DisruptionMode.ALL, 0), (DisruptionMode.SINGLE, 0), (DisruptionMode.SINGLE, 2)]
+            )
         )
-        groups[key] = GangInfo(key=key, disruption_mode=mode, min_available=minimum, members=members)
+        groups[key] = GangInfo(
+            key=key, disruption_mode=mode, min_available=minimum, members=members
+        )
     allowed = draw(st.sampled_from([None, 0, 1]))
-    budgets: dict[str, list[DisruptionBudget]] = {} if allowed is None else {"team": [a_budget("a", allowed=allowed)]}
-    policy = PolicySettings(
-        max_victims=draw(st.integers(1, 9)), preemptor_worth_seconds=draw(st.sampled_from([None, None, 5, 20]))
+    budgets: dict[str, list[DisruptionBudget]] = (
+        {} if allowed is None else {"team": [a_budget("a", allowed=allowed)]}
     )
-    return Snapshot(now=NOW, nodes={room.name: room for room in found}, budgets=budgets, gangs=groups, settings=policy)
+    policy = PolicySettings(
+        max_victims=draw(st.integers(1, 9)),
+        preemptor_worth_seconds=draw(st.sampled_from([None, None, 5, 20])),
+    )
+    return Snapshot(
+        now=NOW,
+        nodes={room.name: room for room in found},
+        budgets=budgets,
+        gangs=groups,
+        settings=policy,
+    )
 
 
 @st.composite
@@ -125,7 +151,9 @@ def fits(room: NodeInfo, staying: Iterable[ScheduledPod], guests: Iterable[PodDe
     return used <= room.allocatable["cpu"]
 
 
-def staying(preemptor: Preemptor, scene: Snapshot, room: NodeInfo, gone: Iterable[ScheduledPod]) -> list[ScheduledPod]:
+def staying(
+    preemptor: Preemptor, scene: Snapshot, room: NodeInfo, gone: Iterable[ScheduledPod]
+) -> list[ScheduledPod]:
     uids = {tenant.uid for tenant in gone}
     return [pod for pod in room.pods if pod.uid not in uids and not goes(preemptor, scene, pod)]
 
@@ -134,17 +162,23 @@ def is_going(pod: ScheduledPod) -> bool:
     return pod.is_leaving and not (pod.is_held_by_budget and pod.release_expected_at != NOW)
 
 
-def goes(preemptor: Preemptor, scene: Snapshot, pod: ScheduledPod, *, is_told: bool = False) -> bool:
+def goes(
+    preemptor: Preemptor, scene: Snapshot, pod: ScheduledPod, *, is_told: bool = False
+) -> bool:
     """Say whether the pod goes soon anyway, by itself or with its gang."""
     going = [pod] if pod.is_leaving else []
     refused = selection.refusal_for(preemptor, pod, scene)
     if not going and refused is not None and refused.reason is RefusalReason.ALREADY_LEAVING:
         assert pod.gang is not None
         going = [member for member in members_of(scene.gangs[pod.gang]) if member.is_leaving]
-    return any(found.release_expected_at == NOW and (found.notified or not is_told) for found in going)
+    return any(
+        found.release_expected_at == NOW and (found.notified or not is_told) for found in going
+    )
 
 
-def placements(guests: tuple[PodDemand, ...], names: list[str]) -> Iterator[dict[str, list[PodDemand]]]:
+def placements(
+    guests: tuple[PodDemand, ...], names: list[str]
+) -> Iterator[dict[str, list[PodDemand]]]:
     """Yield every way to spread the guests over the nodes."""
     if not guests:
         yield {}
@@ -204,7 +238,11 @@ def test_no_gang_is_taken_in_part_or_below_its_minimum(preemptor: Preemptor, sce
         assert len(gone) == len(all_of(choice))
         for group in scene.gangs.values():
             taken = [member for member in group.members if member.uid in gone]
-            left = [member for member in group.members if member.uid not in gone and not is_going(member)]
+            left = [
+                member
+                for member in group.members
+                if member.uid not in gone and not is_going(member)
+            ]
             if goes_whole(group):
                 assert len(taken) in (0, len(members_of(group)))
             elif taken:
@@ -223,7 +261,9 @@ def test_none_of_a_single_pods_victims_could_stay(preemptor: Preemptor, scene: S
     alone = replace(preemptor, pending_members=())
     for choice in decided(alone, scene).candidates:
         for spared in all_of(choice):
-            others = [pod for pod in all_of(choice) if unit_of(pod, scene) != unit_of(spared, scene)]
+            others = [
+                pod for pod in all_of(choice) if unit_of(pod, scene) != unit_of(spared, scene)
+            ]
             assert not can_place(alone, scene, choice.node, others)
 
 
@@ -263,8 +303,14 @@ def test_the_order_in_which_pods_and_nodes_are_seen_decides_nothing(
     def shuffled(items: Iterable[ScheduledPod]) -> tuple[ScheduledPod, ...]:
         return tuple(random.sample(list(items), len(list(items))))  # type: ignore[attr-defined]  # it is a `Random`
 
-    groups = {key: replace(group, members=shuffled(group.members)) for key, group in reversed(scene.gangs.items())}
-    seen = {name: replace(room, pods=shuffled(room.pods)) for name, room in reversed(scene.nodes.items())}
+    groups = {
+        key: replace(group, members=shuffled(group.members))
+        for key, group in reversed(scene.gangs.items())
+    }
+    seen = {
+        name: replace(room, pods=shuffled(room.pods))
+        for name, room in reversed(scene.nodes.items())
+    }
     other = replace(scene, nodes=seen, gangs=groups)
 
     assert summary(decided(preemptor, other)) == summary(decided(preemptor, scene))
@@ -272,7 +318,12 @@ def test_the_order_in_which_pods_and_nodes_are_seen_decides_nothing(
 
 def summary(found: PreemptionDecision) -> object:
     choices = [
-        (choice.node, {v.uid for v in choice.victims}, {v.uid for v in all_of(choice)}, choice.pdb_violations)
+        (
+            choice.node,
+            {v.uid for v in choice.victims},
+            {v.uid for v in all_of(choice)},
+            choice.pdb_violations,
+        )
         for choice in found.candidates
     ]
     return choices, dict(found.node_statuses)
@@ -283,16 +334,23 @@ def test_a_single_pod_finds_victims_wherever_any_would_do(preemptor: Preemptor, 
     """By trying every set of victims of a node; a gang that is cut pod by pod is another law's."""
     unlimited = replace(scene.settings, max_victims=1000, preemptor_worth_seconds=None)
     groups = {key: replace(group, min_available=0) for key, group in scene.gangs.items()}
-    alone, free = replace(preemptor, pending_members=()), replace(scene, settings=unlimited, gangs=groups)
+    alone, free = (
+        replace(preemptor, pending_members=()),
+        replace(scene, settings=unlimited, gangs=groups),
+    )
     found = decided(alone, free)
     assume(WAITING_IS_ENOUGH.isdisjoint(found.node_statuses.values()))
     chosen = {choice.node for choice in found.candidates}
 
     for name, room in free.nodes.items():
         possible = [pod for pod in room.pods if selection.refusal_for(alone, pod, free) is None]
-        sets = (gone for size in range(1, len(possible) + 1) for gone in combinations(possible, size))
+        sets = (
+            gone for size in range(1, len(possible) + 1) for gone in combinations(possible, size)
+        )
         helps = any(fits(room, staying(alone, free, room, gone), [alone.demand]) for gone in sets)
-        assert (name in chosen) == (helps and found.node_statuses.get(name) is not DryRunStatus.ROOM_MAY_BE_RELEASED)
+        assert (name in chosen) == (
+            helps and found.node_statuses.get(name) is not DryRunStatus.ROOM_MAY_BE_RELEASED
+        )
 
 
 ABOUT: dict[str, Callable[[PreemptionCandidate], bool]] = {

@@ -16,7 +16,13 @@ from reprieve_policy.preemption.selection.snapshot import (
     Taint,
     TaintToleration,
 )
-from reprieve_testing.scenes import a_node_info, a_pod_demand, a_preemptor, a_scheduled_pod, a_snapshot
+from reprieve_testing.scenes import (
+    a_node_info,
+    a_pod_demand,
+    a_preemptor,
+    a_scheduled_pod,
+    a_snapshot,
+)
 
 ANY = SchedulingConstraints()
 GPU = {"gpu": "8"}
@@ -27,7 +33,9 @@ def needing(*labels: Requirement, names: tuple[Requirement, ...] = ()) -> Schedu
     return SchedulingConstraints(node_affinity_terms=(NodeAffinityTerm(labels, names),))
 
 
-def tolerating(key: str = "", operator: str = "", value: str = "", effect: str = "") -> SchedulingConstraints:
+def tolerating(
+    key: str = "", operator: str = "", value: str = "", effect: str = ""
+) -> SchedulingConstraints:
     return SchedulingConstraints(tolerations=(TaintToleration(key, operator, value, effect),))
 
 
@@ -45,8 +53,12 @@ LENT = a_node_info("n", taints=TAINTED)
 
 NODES = {
     "a pod that asks for nothing may run anywhere": Case(room=PLAIN, want=True),
-    "its selector must be met": Case(wish=SchedulingConstraints(node_selector=GPU), room=PLAIN, want=False),
-    "and is by the label": Case(wish=SchedulingConstraints(node_selector=GPU), room=LABELLED, want=True),
+    "its selector must be met": Case(
+        wish=SchedulingConstraints(node_selector=GPU), room=PLAIN, want=False
+    ),
+    "and is by the label": Case(
+        wish=SchedulingConstraints(node_selector=GPU), room=LABELLED, want=True
+    ),
     "one term of several is enough": Case(
         wish=SchedulingConstraints(
             node_affinity_terms=(
@@ -58,9 +70,13 @@ NODES = {
         want=True,
     ),
     "all of one term must hold": Case(
-        wish=needing(Requirement("gpu", "Exists"), Requirement("gpu", "In", ("4",))), room=LABELLED, want=False
+        wish=needing(Requirement("gpu", "Exists"), Requirement("gpu", "In", ("4",))),
+        room=LABELLED,
+        want=False,
     ),
-    "no term holds for no node": Case(wish=SchedulingConstraints(node_affinity_terms=()), room=PLAIN, want=False),
+    "no term holds for no node": Case(
+        wish=SchedulingConstraints(node_affinity_terms=()), room=PLAIN, want=False
+    ),
     "nor does an empty one": Case(wish=needing(), room=PLAIN, want=False),
     "a node may be named": Case(
         wish=needing(names=(Requirement("metadata.name", "In", ("n",)),)), room=PLAIN, want=True
@@ -68,29 +84,51 @@ NODES = {
     "and another may be": Case(
         wish=needing(names=(Requirement("metadata.name", "In", ("m",)),)), room=PLAIN, want=False
     ),
-    "what a label must not say": Case(wish=needing(Requirement("gpu", "NotIn", ("8",))), room=LABELLED, want=False),
-    "it does not where there is none": Case(wish=needing(Requirement("gpu", "NotIn", ("8",))), room=PLAIN, want=True),
+    "what a label must not say": Case(
+        wish=needing(Requirement("gpu", "NotIn", ("8",))), room=LABELLED, want=False
+    ),
+    "it does not where there is none": Case(
+        wish=needing(Requirement("gpu", "NotIn", ("8",))), room=PLAIN, want=True
+    ),
     "more than": Case(wish=needing(Requirement("gpu", "Gt", ("7",))), room=LABELLED, want=True),
     "no more than": Case(wish=needing(Requirement("gpu", "Gt", ("8",))), room=LABELLED, want=False),
     "less than": Case(wish=needing(Requirement("gpu", "Lt", ("9",))), room=LABELLED, want=True),
-    "what is not there is not less": Case(wish=needing(Requirement("gpu", "Lt", ("9",))), room=PLAIN, want=False),
-    "than one number": Case(wish=needing(Requirement("gpu", "Lt", ("9", "10"))), room=LABELLED, want=False),
-    "that is one": Case(wish=needing(Requirement("gpu", "Lt", ("many",))), room=LABELLED, want=False),
+    "what is not there is not less": Case(
+        wish=needing(Requirement("gpu", "Lt", ("9",))), room=PLAIN, want=False
+    ),
+    "than one number": Case(
+        wish=needing(Requirement("gpu", "Lt", ("9", "10"))), room=LABELLED, want=False
+    ),
+    "that is one": Case(
+        wish=needing(Requirement("gpu", "Lt", ("many",))), room=LABELLED, want=False
+    ),
     "compared with a label that is one": Case(
-        wish=needing(Requirement("gpu", "Lt", ("9",))), room=a_node_info("n", labels={"gpu": "1_0"}), want=False
+        wish=needing(Requirement("gpu", "Lt", ("9",))),
+        room=a_node_info("n", labels={"gpu": "1_0"}),
+        want=False,
     ),
     "what nobody knows how to compare is met by none": Case(
         wish=needing(Requirement("gpu", "About", ("8",))), room=LABELLED, want=False
     ),
     "a cordoned node takes nobody": Case(room=CORDONED, want=False),
-    "but who tolerates everything": Case(wish=tolerating(operator="Exists"), room=CORDONED, want=True),
+    "but who tolerates everything": Case(
+        wish=tolerating(operator="Exists"), room=CORDONED, want=True
+    ),
     "a taint keeps out who does not tolerate it": Case(room=LENT, want=False),
     "by key and value": Case(wish=tolerating("lent", "Equal", "yes"), room=LENT, want=True),
-    "with no operator that is meant": Case(wish=tolerating("lent", "", "yes"), room=LENT, want=True),
-    "another value does not do": Case(wish=tolerating("lent", "Equal", "no"), room=LENT, want=False),
+    "with no operator that is meant": Case(
+        wish=tolerating("lent", "", "yes"), room=LENT, want=True
+    ),
+    "another value does not do": Case(
+        wish=tolerating("lent", "Equal", "no"), room=LENT, want=False
+    ),
     "nor another key": Case(wish=tolerating("borrowed", "Exists"), room=LENT, want=False),
-    "nor another effect": Case(wish=tolerating("lent", "Exists", effect="NoExecute"), room=LENT, want=False),
-    "nor an operator that nobody knows": Case(wish=tolerating("lent", "Like", "yes"), room=LENT, want=False),
+    "nor another effect": Case(
+        wish=tolerating("lent", "Exists", effect="NoExecute"), room=LENT, want=False
+    ),
+    "nor an operator that nobody knows": Case(
+        wish=tolerating("lent", "Like", "yes"), room=LENT, want=False
+    ),
     "a taint that only prefers keeps nobody out": Case(
         room=a_node_info("n", taints=(Taint("slow", "", "PreferNoSchedule"),)), want=True
     ),
@@ -116,7 +154,9 @@ PORTS = {
 
 
 @pytest.mark.parametrize(("mine", "its", "want"), PORTS.values(), ids=PORTS.keys())
-def test_ports_of_the_node(mine: frozenset[HostPortInfo], its: frozenset[HostPortInfo], *, want: bool):
+def test_ports_of_the_node(
+    mine: frozenset[HostPortInfo], its: frozenset[HostPortInfo], *, want: bool
+):
     assert node_fit.ports_conflict(mine, its) == want
 
 
@@ -166,7 +206,12 @@ HELPLESS = {
         DryRunStatus.ROOM_BEING_RELEASED,
     ),
     "a node with a pod of which nobody knows what it tolerates": (
-        a_node_info("n", a_scheduled_pod("low"), a_scheduled_pod("odd", cpu=0, lacks_priority_class=True), cpu=1),
+        a_node_info(
+            "n",
+            a_scheduled_pod("low"),
+            a_scheduled_pod("odd", cpu=0, lacks_priority_class=True),
+            cpu=1,
+        ),
         DryRunStatus.NO_PRIORITY_CLASS,
     ),
 }
@@ -174,4 +219,6 @@ HELPLESS = {
 
 @pytest.mark.parametrize(("room", "want"), HELPLESS.values(), ids=HELPLESS.keys())
 def test_no_victims_help_on(room: NodeInfo, want: DryRunStatus):
-    assert selection.decide(a_preemptor(), a_snapshot(room).build(), ["n"]).node_statuses == {"n": want}
+    assert selection.decide(a_preemptor(), a_snapshot(room).build(), ["n"]).node_statuses == {
+        "n": want
+    }

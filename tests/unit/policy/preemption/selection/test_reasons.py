@@ -16,10 +16,22 @@ from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.keys import HOME_NAMESPACE
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.cost import WorkProgress
-from reprieve_policy.preemption.selection import REASON_MESSAGES, STATUS_MESSAGES, DryRunStatus, Refusal, RefusalReason
+from reprieve_policy.preemption.selection import (
+    REASON_MESSAGES,
+    STATUS_MESSAGES,
+    DryRunStatus,
+    Refusal,
+    RefusalReason,
+)
 from reprieve_policy.preemption.selection.snapshot import GangKey, NodeInfo, Preemptor, ScheduledPod
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import a_node_info, a_pod_demand, a_preemptor, a_scheduled_pod, a_snapshot
+from reprieve_testing.scenes import (
+    a_node_info,
+    a_pod_demand,
+    a_preemptor,
+    a_scheduled_pod,
+    a_snapshot,
+)
 
 ME = a_preemptor(priority=1000)
 LOW = a_scheduled_pod("low")
@@ -69,11 +81,17 @@ def low(**fields: object) -> ScheduledPod:
 def tolerating(seconds: int, minimum: int = 5000, *, since: float | None = -60) -> ScheduledPod:
     scheduled_at = None if since is None else after(since)
     policy = PreemptionToleration(minimum, seconds)
-    return low(toleration=VictimToleration(has_priority_class=True, policy=policy, scheduled_at=scheduled_at))
+    return low(
+        toleration=VictimToleration(
+            has_priority_class=True, policy=policy, scheduled_at=scheduled_at
+        )
+    )
 
 
 def running(seconds: int) -> ScheduledPod:
-    return low(progress=WorkProgress(started_at=after(-600), walltime=Walltime(after(-600), seconds)))
+    return low(
+        progress=WorkProgress(started_at=after(-600), walltime=Walltime(after(-600), seconds))
+    )
 
 
 BANDED = PolicySettings(class_rule="banded")
@@ -87,7 +105,9 @@ CASES = {
         detail="preemptionPolicy is Never",
     ),
     "one that may not has none": Case(
-        preemptor=replace(ME, can_preempt=False), want=RefusalReason.MAY_NOT_PREEMPT, detail="can-preempt"
+        preemptor=replace(ME, can_preempt=False),
+        want=RefusalReason.MAY_NOT_PREEMPT,
+        detail="can-preempt",
     ),
     "an equal priority is not lower": Case(
         tenant=low(preemption_priority=1000),
@@ -97,11 +117,15 @@ CASES = {
     "what it is defended with counts": Case(
         tenant=low(priority=0, preemption_priority=2000), want=RefusalReason.PRIORITY
     ),
-    "who goes already is no victim again": Case(tenant=low(is_leaving=True), want=RefusalReason.ALREADY_LEAVING),
+    "who goes already is no victim again": Case(
+        tenant=low(is_leaving=True), want=RefusalReason.ALREADY_LEAVING
+    ),
     "without its PriorityClass nobody knows what it tolerates": Case(
         tenant=low(lacks_priority_class=True), want=RefusalReason.NO_PRIORITY_CLASS
     ),
-    "a non-preemptible pod is none": Case(tenant=low(is_non_preemptible=True), want=RefusalReason.NON_PREEMPTIBLE),
+    "a non-preemptible pod is none": Case(
+        tenant=low(is_non_preemptible=True), want=RefusalReason.NON_PREEMPTIBLE
+    ),
     "one that is nearly complete is let finish": Case(
         tenant=running(900),
         want=RefusalReason.NEAR_COMPLETION,
@@ -109,7 +133,9 @@ CASES = {
     ),
     "a second before that it is not yet": Case(tenant=running(901), want=None),
     "what is over is not nearly complete": Case(tenant=running(600), want=None),
-    "who has no walltime is never complete": Case(tenant=low(progress=WorkProgress(started_at=after(-600))), want=None),
+    "who has no walltime is never complete": Case(
+        tenant=low(progress=WorkProgress(started_at=after(-600))), want=None
+    ),
     "both of the default class: nobody has said anything": Case(want=None),
     "of another class, equals are not taken": Case(
         preemptor=of_class(5),
@@ -118,8 +144,12 @@ CASES = {
         detail="a preemptor of class 5 takes no victim of class 5, by the strict rule",
     ),
     "a lower class is": Case(preemptor=of_class(5), tenant=low(preemption_class=4), want=None),
-    "a higher one is not, whatever the priority": Case(tenant=low(preemption_class=5), want=RefusalReason.CLASS),
-    "the highest never is": Case(preemptor=of_class(10), tenant=low(preemption_class=10), want=RefusalReason.CLASS),
+    "a higher one is not, whatever the priority": Case(
+        tenant=low(preemption_class=5), want=RefusalReason.CLASS
+    ),
+    "the highest never is": Case(
+        preemptor=of_class(10), tenant=low(preemption_class=10), want=RefusalReason.CLASS
+    ),
     "by the banded rule a band is taken by the next": Case(
         preemptor=of_class(6),
         tenant=low(preemption_class=5),
@@ -141,23 +171,33 @@ CASES = {
         want=RefusalReason.TOLERATION,
         detail="its PriorityClass tolerates priorities below 5000, and the preemptor's is 1000",
     ),
-    "as one that is not known to be scheduled": Case(tenant=tolerating(1, since=None), want=RefusalReason.TOLERATION),
-    "but nobody of the priority that it names": Case(tenant=tolerating(-1, minimum=1000), want=None),
+    "as one that is not known to be scheduled": Case(
+        tenant=tolerating(1, since=None), want=RefusalReason.TOLERATION
+    ),
+    "but nobody of the priority that it names": Case(
+        tenant=tolerating(-1, minimum=1000), want=None
+    ),
     "a service on a node that nobody labelled is at home": Case(
         tenant=low(is_service=True), want=RefusalReason.NODE_NOT_LENT
     ),
-    "a service on its own node is": Case(tenant=low(is_service=True), labels=HOME, want=RefusalReason.NODE_NOT_LENT),
+    "a service on its own node is": Case(
+        tenant=low(is_service=True), labels=HOME, want=RefusalReason.NODE_NOT_LENT
+    ),
     "on a node that was lent to it it is not": Case(
         tenant=low(is_service=True), labels={HOME_NAMESPACE: "other"}, want=None
     ),
     "a preemptor with a quota takes victims of that": Case(
         preemptor=replace(ME, quota=QUOTA), tenant=low(quota=QUOTA), want=None
     ),
-    "and of no other": Case(preemptor=replace(ME, quota=QUOTA), tenant=low(quota=OTHER), want=RefusalReason.QUOTA),
+    "and of no other": Case(
+        preemptor=replace(ME, quota=QUOTA), tenant=low(quota=OTHER), want=RefusalReason.QUOTA
+    ),
     "nor of none": Case(preemptor=replace(ME, quota=QUOTA), want=RefusalReason.QUOTA),
     "one without takes all": Case(tenant=low(quota=OTHER), want=None),
     "a gang of which one goes, and that can do without no other, keeps all": Case(
-        tenant=low(gang=GangKey("team", "gang")), want=RefusalReason.MIN_AVAILABLE, detail="no more pods than it needs"
+        tenant=low(gang=GangKey("team", "gang")),
+        want=RefusalReason.MIN_AVAILABLE,
+        detail="no more pods than it needs",
     ),
 }
 
@@ -179,16 +219,26 @@ ROUNDS = {
 
 
 @pytest.mark.parametrize(("tenant", "node", "want"), ROUNDS.values(), ids=ROUNDS.keys())
-def test_no_second_round_begins_before_the_first_is_over(tenant: ScheduledPod, node: str, want: RefusalReason | None):
+def test_no_second_round_begins_before_the_first_is_over(
+    tenant: ScheduledPod, node: str, want: RefusalReason | None
+):
     room = a_node_info("n", tenant, a_scheduled_pod("other"), cpu=1)
 
-    assert selection.decide(replace(ME, nominated_node=node), a_snapshot(room).build(), ["n"]).reason == want
+    assert (
+        selection.decide(replace(ME, nominated_node=node), a_snapshot(room).build(), ["n"]).reason
+        == want
+    )
 
 
 def test_who_is_of_the_round_that_is_under_way_may_go_on():
     room = a_node_info("n", low(is_leaving=True), a_scheduled_pod("fellow"), cpu=1)
 
-    assert selection.refusal_for(replace(ME, nominated_node="n"), room.pods[1], a_snapshot(room).build()) is None
+    assert (
+        selection.refusal_for(
+            replace(ME, nominated_node="n"), room.pods[1], a_snapshot(room).build()
+        )
+        is None
+    )
 
 
 def test_a_service_on_a_node_that_nobody_sees_is_at_home():
@@ -218,14 +268,18 @@ def test_of_several_grounds_the_first_of_the_table_is_told(holding: set[RefusalR
     fields = {name: value for ground in holding for name, value in AGAINST[ground].items()}
     preemptor = replace(ME, quota=QUOTA, gang=GangKey("team", "mine"))
 
-    found = selection.refusal_for(preemptor, low(**{"quota": QUOTA, **fields}), a_snapshot().build())
+    found = selection.refusal_for(
+        preemptor, low(**{"quota": QUOTA, **fields}), a_snapshot().build()
+    )
 
     assert found is not None
     assert found.reason is next(ground for ground in RefusalReason if ground in holding)
 
 
 @pytest.mark.parametrize(
-    "preemptor", [replace(ME, never_preempts=True), replace(ME, can_preempt=False)], ids=["never", "may not"]
+    "preemptor",
+    [replace(ME, never_preempts=True), replace(ME, can_preempt=False)],
+    ids=["never", "may not"],
 )
 def test_who_takes_no_victims_looks_at_no_node(preemptor: Preemptor):
     found = selection.decide(preemptor, a_snapshot().build(), iter(()))
@@ -245,9 +299,13 @@ def test_each_ground_and_obstacle_is_told_and_documented_in_order():
 
 
 def test_a_sentence_names_nothing_of_the_preemptor_but_figures():
-    named = replace(ME, name="secret-name", namespace="secret-namespace", demand=a_pod_demand("secret-uid"))
+    named = replace(
+        ME, name="secret-name", namespace="secret-namespace", demand=a_pod_demand("secret-uid")
+    )
     for fields in AGAINST.values():
-        found = selection.refusal_for(replace(named, quota=QUOTA), low(**fields), a_snapshot().build())
+        found = selection.refusal_for(
+            replace(named, quota=QUOTA), low(**fields), a_snapshot().build()
+        )
         assert found is None or "secret" not in found.detail
 
 

@@ -11,7 +11,14 @@ from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason
 from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_testing.builders import NOW, after
-from reprieve_testing.scenes import ALL_PODS, a_node_info, a_pod_demand, a_preemptor, a_scheduled_pod, a_snapshot
+from reprieve_testing.scenes import (
+    ALL_PODS,
+    a_node_info,
+    a_pod_demand,
+    a_preemptor,
+    a_scheduled_pod,
+    a_snapshot,
+)
 
 ONE = a_preemptor()
 DELETED: Mapping[str, Any] = {"is_leaving": True, "notified": False, "is_being_deleted": True}
@@ -29,12 +36,18 @@ SEEN: dict[str, tuple[Mapping[str, Any], DryRunStatus]] = {
         {**DELETED, "release_expected_at": after(CEILING)},
         DryRunStatus.ROOM_MAY_BE_RELEASED,
     ),
-    "its grace is longer": ({**DELETED, "release_expected_at": after(CEILING + 1)}, DryRunStatus.NO_VICTIMS),
+    "its grace is longer": (
+        {**DELETED, "release_expected_at": after(CEILING + 1)},
+        DryRunStatus.NO_VICTIMS,
+    ),
     "its grace is of years, though it was told": (
         {"is_leaving": True, "release_expected_at": after(10**9)},
         DryRunStatus.NO_VICTIMS,
     ),
-    "it is overdue": ({"is_leaving": True, "release_expected_at": after(-CEILING)}, DryRunStatus.ROOM_BEING_RELEASED),
+    "it is overdue": (
+        {"is_leaving": True, "release_expected_at": after(-CEILING)},
+        DryRunStatus.ROOM_BEING_RELEASED,
+    ),
     "it is overdue by more than anybody waits": (
         {"is_leaving": True, "release_expected_at": after(-CEILING - 1)},
         DryRunStatus.NO_VICTIMS,
@@ -52,7 +65,8 @@ SEEN: dict[str, tuple[Mapping[str, Any], DryRunStatus]] = {
 def test_a_pod_that_goes_is_waited_for(fields: Mapping[str, Any], want: DryRunStatus):
     """On its node; on others somebody else goes, but where the operator told it."""
     built = a_snapshot(
-        a_node_info("a", a_scheduled_pod("going", **fields), cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=1)
+        a_node_info("a", a_scheduled_pod("going", **fields), cpu=1),
+        a_node_info("b", a_scheduled_pod("low"), cpu=1),
     ).build()
 
     found = selection.decide(ONE, built, ["a", "b"])
@@ -75,25 +89,37 @@ def test_one_that_a_budget_holds_for_longer_than_anybody_waits_is_a_victim_as_an
 
 
 def test_it_is_protected_as_any_other():
-    held = a_scheduled_pod("held", **HELD, release_expected_at=after(-CEILING - 1), is_non_preemptible=True)
+    held = a_scheduled_pod(
+        "held", **HELD, release_expected_at=after(-CEILING - 1), is_non_preemptible=True
+    )
     scene = a_snapshot(a_node_info("a", held, cpu=1)).build()
 
     assert selection.decide(ONE, scene, ["a"]).node_statuses == {"a": DryRunStatus.NO_VICTIMS}
-    assert selection.decide(ONE, scene, ["a"], {"a": {"held"}}).node_statuses == {"a": DryRunStatus.NO_VICTIMS}
+    assert selection.decide(ONE, scene, ["a"], {"a": {"held"}}).node_statuses == {
+        "a": DryRunStatus.NO_VICTIMS
+    }
 
 
 HELD_GANGS: dict[str, tuple[tuple[int, int], DryRunStatus | None]] = {
     "at first": ((0, 0), DryRunStatus.ROOM_MAY_BE_RELEASED),
-    "for as long as one of it is waited for": ((CEILING + 1, 60), DryRunStatus.ROOM_MAY_BE_RELEASED),
+    "for as long as one of it is waited for": (
+        (CEILING + 1, 60),
+        DryRunStatus.ROOM_MAY_BE_RELEASED,
+    ),
     "for longer": ((CEILING + 1, 3600), None),
 }
 
 
 @pytest.mark.parametrize(("ages", "want"), HELD_GANGS.values(), ids=HELD_GANGS)
 def test_a_gang_that_budgets_hold(ages: tuple[int, int], want: DryRunStatus | None):
-    one, other = (a_scheduled_pod(f"of-{age}", gang=TEAM, **HELD, release_expected_at=after(-age)) for age in ages)
+    one, other = (
+        a_scheduled_pod(f"of-{age}", gang=TEAM, **HELD, release_expected_at=after(-age))
+        for age in ages
+    )
     scene = (
-        a_snapshot(a_node_info("a", one, cpu=1), a_node_info("b", replace(other, uid="other"), cpu=1))
+        a_snapshot(
+            a_node_info("a", one, cpu=1), a_node_info("b", replace(other, uid="other"), cpu=1)
+        )
         .with_gang("old")
         .build()
     )
@@ -123,10 +149,16 @@ def test_nobody_on_other_nodes_waits_for_a_gang_that_budgets_hold_because_one_of
 
 
 @pytest.mark.parametrize(("age", "is_needed"), [(60, True), (CEILING + 1, False)])
-def test_who_is_held_for_longer_than_anybody_waits_still_counts_in_its_gang(age: int, *, is_needed: bool):
+def test_who_is_held_for_longer_than_anybody_waits_still_counts_in_its_gang(
+    age: int, *, is_needed: bool
+):
     held = a_scheduled_pod("held", gang=TEAM, **HELD, release_expected_at=after(-age))
     room = a_node_info(
-        "a", a_scheduled_pod("low", gang=TEAM), held, a_scheduled_pod("high", gang=TEAM, priority=5), cpu=3
+        "a",
+        a_scheduled_pod("low", gang=TEAM),
+        held,
+        a_scheduled_pod("high", gang=TEAM, priority=5),
+        cpu=3,
     )
     scene = a_snapshot(room).with_gang("old", DisruptionMode.SINGLE, min_available=2).build()
 
@@ -137,15 +169,20 @@ def test_who_is_held_for_longer_than_anybody_waits_still_counts_in_its_gang(age:
 
 def test_what_a_budget_holds_is_of_no_preemption_and_holds_up_none():
     built = a_snapshot(
-        a_node_info("a", a_scheduled_pod("held", **HELD), cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=1)
+        a_node_info("a", a_scheduled_pod("held", **HELD), cpu=1),
+        a_node_info("b", a_scheduled_pod("low"), cpu=1),
     ).build()
 
-    assert selection.decide(a_preemptor(member_nominated_nodes=("a",)), built, ["a", "b"]).best is not None
+    assert (
+        selection.decide(a_preemptor(member_nominated_nodes=("a",)), built, ["a", "b"]).best
+        is not None
+    )
 
 
 def test_what_goes_for_the_preemptors_gang_is_waited_for_on_all_nodes():
     built = a_snapshot(
-        a_node_info("a", a_scheduled_pod("going", **DELETED), cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=1)
+        a_node_info("a", a_scheduled_pod("going", **DELETED), cpu=1),
+        a_node_info("b", a_scheduled_pod("low"), cpu=1),
     ).build()
 
     found = selection.decide(a_preemptor(member_nominated_nodes=("a",)), built, ["a", "b"])
@@ -156,7 +193,9 @@ def test_what_goes_for_the_preemptors_gang_is_waited_for_on_all_nodes():
 
 def test_who_is_marked_for_the_preemptors_gang_is_waited_for_before_the_operator_has_told_it():
     """And so is the rest of its own gang. Without this, a mate that comes before the operator would be given a second set."""
-    marked = a_scheduled_pod("marked", gang=TEAM, is_leaving=True, notified=False, release_expected_at=None)
+    marked = a_scheduled_pod(
+        "marked", gang=TEAM, is_leaving=True, notified=False, release_expected_at=None
+    )
     first = a_node_info("a", marked, cpu=1, nominated_pods=(a_pod_demand("mate"),))
     scene = a_snapshot(
         first,
@@ -168,11 +207,16 @@ def test_who_is_marked_for_the_preemptors_gang_is_waited_for_before_the_operator
     found = selection.decide(preemptor, scene.with_gang("old").build(), ["a", "b", "c"])
 
     assert found.best is None
-    assert found.node_statuses == {"a": DryRunStatus.NO_VICTIMS, "b": DryRunStatus.ROOM_BEING_RELEASED}
+    assert found.node_statuses == {
+        "a": DryRunStatus.NO_VICTIMS,
+        "b": DryRunStatus.ROOM_BEING_RELEASED,
+    }
 
 
 def test_room_that_needs_both_is_not_promised():
-    both = a_node_info("a", a_scheduled_pod("told", is_leaving=True), a_scheduled_pod("deleted", **DELETED), cpu=2)
+    both = a_node_info(
+        "a", a_scheduled_pod("told", is_leaving=True), a_scheduled_pod("deleted", **DELETED), cpu=2
+    )
 
     assert selection.decide(a_preemptor(cpu=2), a_snapshot(both).build(), ["a"]).node_statuses == {
         "a": DryRunStatus.ROOM_MAY_BE_RELEASED
@@ -180,7 +224,9 @@ def test_room_that_needs_both_is_not_promised():
 
 
 def test_where_those_who_were_told_suffice_it_is():
-    both = a_node_info("a", a_scheduled_pod("told", is_leaving=True), a_scheduled_pod("deleted", **DELETED), cpu=2)
+    both = a_node_info(
+        "a", a_scheduled_pod("told", is_leaving=True), a_scheduled_pod("deleted", **DELETED), cpu=2
+    )
 
     assert selection.decide(ONE, a_snapshot(both).build(), ["a"]).node_statuses == {
         "a": DryRunStatus.ROOM_BEING_RELEASED
@@ -189,9 +235,13 @@ def test_where_those_who_were_told_suffice_it_is():
 
 def test_nobody_waits_for_the_mates_of_one_that_goes_in_years():
     mate = a_scheduled_pod("mate", gang=TEAM)
-    going = a_scheduled_pod("one", gang=TEAM, is_leaving=True, is_being_deleted=True, release_expected_at=after(10**9))
+    going = a_scheduled_pod(
+        "one", gang=TEAM, is_leaving=True, is_being_deleted=True, release_expected_at=after(10**9)
+    )
     scene = a_snapshot(
-        a_node_info("a", mate, cpu=1), a_node_info("b", going, cpu=1), a_node_info("c", a_scheduled_pod("low"), cpu=1)
+        a_node_info("a", mate, cpu=1),
+        a_node_info("b", going, cpu=1),
+        a_node_info("c", a_scheduled_pod("low"), cpu=1),
     )
 
     found = selection.decide(ONE, scene.with_gang("old").build(), ["a", "b", "c"])
@@ -203,10 +253,16 @@ def test_nobody_waits_for_the_mates_of_one_that_goes_in_years():
 FAR_OFF = {**DELETED, "release_expected_at": after(10**9)}
 SHIELDS = {
     "it is deleted, and goes in years": (FAR_OFF, True),
-    "it is overdue by more than anybody waits": ({**DELETED, "release_expected_at": after(-CEILING - 1)}, True),
+    "it is overdue by more than anybody waits": (
+        {**DELETED, "release_expected_at": after(-CEILING - 1)},
+        True,
+    ),
     "it is deleted, and goes soon": ({**DELETED, "release_expected_at": after(30)}, True),
     "it is marked, and nobody has told it": (MARKED, False),
-    "the operator told it": ({**DELETED, "release_expected_at": after(30), "notified": True}, False),
+    "the operator told it": (
+        {**DELETED, "release_expected_at": after(30), "notified": True},
+        False,
+    ),
     "the operator told it, and its owner has it go in years": ({**FAR_OFF, "notified": True}, True),
 }
 
@@ -217,7 +273,11 @@ def test_one_that_its_owner_deletes_goes_alone_and_protects_nobody_of_its_gang(
 ):
     mates = [a_scheduled_pod(name, gang=TEAM) for name in ("x", "y")]
     going = a_scheduled_pod("one", gang=TEAM, **fields)
-    scene = a_snapshot(a_node_info("a", *mates, cpu=2), a_node_info("b", going, cpu=1)).with_gang("old").build()
+    scene = (
+        a_snapshot(a_node_info("a", *mates, cpu=2), a_node_info("b", going, cpu=1))
+        .with_gang("old")
+        .build()
+    )
 
     best = selection.decide(a_preemptor(demand=a_pod_demand("p", cpu=2)), scene, ["a"]).best
 
@@ -232,7 +292,9 @@ def test_nor_of_one_that_goes_pod_by_pod_and_can_spare_none():
     small = a_scheduled_pod("one", gang=TEAM, cpu=0.001, **FAR_OFF)
     scene = a_snapshot(a_node_info("a", big[0], small, cpu=2.001), a_node_info("b", big[1], cpu=2))
 
-    best = selection.decide(ONE, scene.with_gang("old", DisruptionMode.SINGLE, min_available=2).build(), ["a"]).best
+    best = selection.decide(
+        ONE, scene.with_gang("old", DisruptionMode.SINGLE, min_available=2).build(), ["a"]
+    ).best
 
     assert best is not None
     assert ({one.name for one in best.all_pods}, best.victim_count) == ({"x", "y"}, 1)
@@ -241,7 +303,10 @@ def test_nor_of_one_that_goes_pod_by_pod_and_can_spare_none():
 def test_whoever_is_asked_to_go_from_a_gang_that_can_spare_none_takes_nobody_with_him():
     """Whoever marks one of his pods after the other would have all others wait for the rest, which nobody takes."""
     asked, *rest = (a_scheduled_pod(name, gang=TEAM) for name in ("m0", "m1", "m2"))
-    rooms = [a_node_info(f"n{number}", one, cpu=1) for number, one in enumerate((replace(asked, **TOLD), *rest))]
+    rooms = [
+        a_node_info(f"n{number}", one, cpu=1)
+        for number, one in enumerate((replace(asked, **TOLD), *rest))
+    ]
     built = (
         a_snapshot(*rooms, a_node_info("n9", a_scheduled_pod("low"), cpu=1))
         .with_gang("old", DisruptionMode.SINGLE, min_available=3)
@@ -263,7 +328,9 @@ WITHOUT_OPERATOR = {
 
 
 @pytest.mark.parametrize(("fields", "is_free"), WITHOUT_OPERATOR.values(), ids=WITHOUT_OPERATOR)
-def test_where_no_operator_is_there_only_a_deletion_counts(fields: Mapping[str, Any], *, is_free: bool):
+def test_where_no_operator_is_there_only_a_deletion_counts(
+    fields: Mapping[str, Any], *, is_free: bool
+):
     """Whoever waits for one would wait for ever."""
     built = a_snapshot(a_node_info("a", a_scheduled_pod("one", **fields), cpu=1)).build()
     nominated = a_preemptor(nominated_node="a")
@@ -286,7 +353,8 @@ ROUNDS: dict[str, tuple[Mapping[str, Any], RefusalReason | None]] = {
 @pytest.mark.parametrize(("fields", "want"), ROUNDS.values(), ids=ROUNDS)
 def test_a_round_is_unfinished_while(fields: Mapping[str, Any], want: RefusalReason | None):
     built = a_snapshot(
-        a_node_info("a", a_scheduled_pod("going", **fields), cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=1)
+        a_node_info("a", a_scheduled_pod("going", **fields), cpu=1),
+        a_node_info("b", a_scheduled_pod("low"), cpu=1),
     ).build()
 
     assert selection.decide(a_preemptor(nominated_node="a"), built, ["a", "b"]).reason is want
@@ -320,7 +388,9 @@ def test_where_only_the_scheduler_knows_and(proposed: set[str], want: DryRunStat
 
 def test_where_it_was_told_of_room_and_wants_victims_again_a_scheduler_takes_its_own():
     """It knows of limits that nobody judges here. Without this, its preemptor would wait for ever."""
-    built = a_snapshot(a_node_info("a", a_scheduled_pod("cheap"), a_scheduled_pod("mounts", priority=5), cpu=4)).build()
+    built = a_snapshot(
+        a_node_info("a", a_scheduled_pod("cheap"), a_scheduled_pod("mounts", priority=5), cpu=4)
+    ).build()
 
     best = selection.decide(ONE, built, ["a"], {"a": {"mounts"}}, told_of_room={"a"}).best
 
@@ -339,10 +409,13 @@ FIRST: dict[str, tuple[set[str], set[str]]] = {
 def test_where_there_is_room_nobody_goes_anywhere_if(proposed: set[str], told: set[str]):
     """A pod may have ended since the scheduler looked. Without this, somebody would go for nothing."""
     built = a_snapshot(
-        a_node_info("a", a_scheduled_pod("mounts"), cpu=4), a_node_info("b", a_scheduled_pod("low"), cpu=1)
+        a_node_info("a", a_scheduled_pod("mounts"), cpu=4),
+        a_node_info("b", a_scheduled_pod("low"), cpu=1),
     ).build()
 
-    found = selection.decide(ONE, built, ["a", "b"], {"a": proposed, "b": {"low"}}, told_of_room=told)
+    found = selection.decide(
+        ONE, built, ["a", "b"], {"a": proposed, "b": {"low"}}, told_of_room=told
+    )
 
     assert found.best is None
     assert found.node_statuses == {"a": DryRunStatus.HAS_ROOM}
@@ -353,9 +426,9 @@ def test_but_not_while_a_mate_is_nominated_elsewhere():
     built = a_snapshot(a_node_info("a", a_scheduled_pod("low"), cpu=4)).build()
     preemptor = a_preemptor(gang=MINE, member_nominated_nodes=("b",))
 
-    assert selection.decide(preemptor, built, ["a"], {"a": {"low"}}, told_of_room={"a"}).node_statuses == {
-        "a": DryRunStatus.HAS_ROOM
-    }
+    assert selection.decide(
+        preemptor, built, ["a"], {"a": {"low"}}, told_of_room={"a"}
+    ).node_statuses == {"a": DryRunStatus.HAS_ROOM}
 
 
 def test_where_some_have_left_those_who_are_there_decide():
@@ -369,9 +442,13 @@ def test_where_some_have_left_those_who_are_there_decide():
 
 def test_of_a_gang_the_last_waits_for_the_scheduler_to_see_who_has_left():
     """Without this, its scheduler, which sees the last of the victims a moment longer, would be given a second set elsewhere."""
-    built = a_snapshot(a_node_info("a", cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=1)).build()
+    built = a_snapshot(
+        a_node_info("a", cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=1)
+    ).build()
 
-    found = selection.decide(a_preemptor(gang=MINE), built, ["a", "b"], {"a": {"gone"}, "b": {"low"}})
+    found = selection.decide(
+        a_preemptor(gang=MINE), built, ["a", "b"], {"a": {"gone"}, "b": {"low"}}
+    )
 
     assert found.best is None
     assert found.node_statuses == {"a": DryRunStatus.PROPOSAL_OUTDATED}
@@ -379,10 +456,14 @@ def test_of_a_gang_the_last_waits_for_the_scheduler_to_see_who_has_left():
 
 def test_so_it_does_where_it_insists_on_another_node():
     """There somebody may have been placed a moment ago, which nobody has seen here."""
-    built = a_snapshot(a_node_info("a", cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=4)).build()
+    built = a_snapshot(
+        a_node_info("a", cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=4)
+    ).build()
     proposed = {"a": {"gone"}, "b": {"low"}}
 
-    found = selection.decide(a_preemptor(gang=MINE), built, ["a", "b"], proposed, told_of_room={"a", "b"})
+    found = selection.decide(
+        a_preemptor(gang=MINE), built, ["a", "b"], proposed, told_of_room={"a", "b"}
+    )
 
     assert found.best is None
     assert found.node_statuses == {"a": DryRunStatus.PROPOSAL_OUTDATED}
@@ -390,10 +471,13 @@ def test_so_it_does_where_it_insists_on_another_node():
 
 def test_a_node_that_was_told_of_and_is_full_again_is_chosen_on_as_any_other():
     built = a_snapshot(
-        a_node_info("a", a_scheduled_pod("low"), cpu=1), a_node_info("b", a_scheduled_pod("ended"), cpu=4)
+        a_node_info("a", a_scheduled_pod("low"), cpu=1),
+        a_node_info("b", a_scheduled_pod("ended"), cpu=4),
     ).build()
 
-    found = selection.decide(ONE, built, ["a", "b"], {"a": {"low"}, "b": {"ended"}}, told_of_room={"a"})
+    found = selection.decide(
+        ONE, built, ["a", "b"], {"a": {"low"}, "b": {"ended"}}, told_of_room={"a"}
+    )
 
     assert found.node_statuses == {"b": DryRunStatus.HAS_ROOM}
 
@@ -403,7 +487,11 @@ def test_where_one_nodes_room_is_none_anothers_holds_nobody_up():
     rooms = (a_node_info(node, a_scheduled_pod(f"on-{node}"), cpu=4) for node in "ab")
 
     found = selection.decide(
-        ONE, a_snapshot(*rooms).build(), ["a", "b"], {"a": {"on-a"}, "b": {"on-b"}}, told_of_room={"a"}
+        ONE,
+        a_snapshot(*rooms).build(),
+        ["a", "b"],
+        {"a": {"on-a"}, "b": {"on-b"}},
+        told_of_room={"a"},
     )
 
     assert found.best is not None
@@ -414,11 +502,14 @@ def test_who_was_told_to_go_is_waited_for_all_the_same():
     going = a_node_info("b", a_scheduled_pod("going", is_leaving=True), cpu=1)
     built = a_snapshot(a_node_info("a", a_scheduled_pod("mounts"), cpu=4), going).build()
 
-    assert selection.decide(ONE, built, ["a", "b"], {"a": {"mounts"}}, told_of_room={"a"}).best is None
+    assert (
+        selection.decide(ONE, built, ["a", "b"], {"a": {"mounts"}}, told_of_room={"a"}).best is None
+    )
 
 
 CLEARING = a_snapshot(
-    a_node_info("a", a_scheduled_pod("going", is_leaving=True), cpu=1), a_node_info("b", a_scheduled_pod("low"), cpu=1)
+    a_node_info("a", a_scheduled_pod("going", is_leaving=True), cpu=1),
+    a_node_info("b", a_scheduled_pod("low"), cpu=1),
 ).build()
 
 
@@ -438,7 +529,10 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fields", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_nobody_waits_there_who(fields: Mapping[str, Any]):
-    both = replace(CLEARING, nodes={**CLEARING.nodes, "b": a_node_info("b", a_scheduled_pod("low", cpu=2), cpu=2)})
+    both = replace(
+        CLEARING,
+        nodes={**CLEARING.nodes, "b": a_node_info("b", a_scheduled_pod("low", cpu=2), cpu=2)},
+    )
 
     assert selection.decide(a_preemptor(**fields), both, ["b"]).best is not None
 
@@ -455,7 +549,9 @@ def test_where_one_has_left_and_another_took_its_place_others_go_elsewhere():
 
 
 def test_such_victims_must_be_possible_ones():
-    built = a_snapshot(a_node_info("a", a_scheduled_pod("mounts", is_non_preemptible=True), cpu=4)).build()
+    built = a_snapshot(
+        a_node_info("a", a_scheduled_pod("mounts", is_non_preemptible=True), cpu=4)
+    ).build()
 
     found = selection.decide(ONE, built, ["a"], {"a": {"mounts"}}, told_of_room={"a"})
 
@@ -467,11 +563,20 @@ def test_once_those_have_gone_that_go_and_there_is_room_they_are_waited_for_firs
         a_node_info("a", a_scheduled_pod("low"), a_scheduled_pod("told", is_leaving=True), cpu=2)
     ).build()
 
-    assert selection.decide(ONE, built, ["a"], {"a": {"low"}}).node_statuses == {"a": DryRunStatus.ROOM_BEING_RELEASED}
+    assert selection.decide(ONE, built, ["a"], {"a": {"low"}}).node_statuses == {
+        "a": DryRunStatus.ROOM_BEING_RELEASED
+    }
 
 
 def test_who_goes_in_years_is_none_of_a_rounds_victims():
-    stuck = (a_scheduled_pod(f"stuck-{index}", is_leaving=True, release_expected_at=after(10**9)) for index in range(3))
-    built = a_snapshot(a_node_info("a", a_scheduled_pod("low"), cpu=1), a_node_info("b", *stuck, cpu=3)).build()
+    stuck = (
+        a_scheduled_pod(f"stuck-{index}", is_leaving=True, release_expected_at=after(10**9))
+        for index in range(3)
+    )
+    built = a_snapshot(
+        a_node_info("a", a_scheduled_pod("low"), cpu=1), a_node_info("b", *stuck, cpu=3)
+    ).build()
 
-    assert selection.decide(a_preemptor(member_nominated_nodes=("b",)), built, ["a"]).best is not None
+    assert (
+        selection.decide(a_preemptor(member_nominated_nodes=("b",)), built, ["a"]).best is not None
+    )

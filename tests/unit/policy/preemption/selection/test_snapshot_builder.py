@@ -50,13 +50,20 @@ def a_pod(spec: Mapping[str, Any] = {}, *, status: Mapping[str, Any] = {}, **met
     document = {
         "metadata": named,
         "spec": {"nodeName": "n", "priority": 7, "containers": [container], **spec},
-        "status": {"phase": "Running", "startTime": "2026-11-21T11:30:00Z", "conditions": [SCHEDULED], **status},
+        "status": {
+            "phase": "Running",
+            "startTime": "2026-11-21T11:30:00Z",
+            "conditions": [SCHEDULED],
+            **status,
+        },
     }
     return msgspec.json.decode(msgspec.json.encode(document), type=Pod)
 
 
 def repelling(*terms: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    return {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    }
 
 
 def read(pod: Pod, facts: Facts = FACTS, **known: Any) -> ScheduledPod:
@@ -72,7 +79,13 @@ def test_a_pod_that_says_nothing_is_what_upstream_knows_of_it():
     assert found.labels == {"app": "web"}
     assert found.progress.started_at == after(-1800)
     assert not any(
-        (found.states_preferences, found.is_leaving, found.is_non_preemptible, found.is_service, found.anti_affinity)
+        (
+            found.states_preferences,
+            found.is_leaving,
+            found.is_non_preemptible,
+            found.is_service,
+            found.anti_affinity,
+        )
     )
 
 
@@ -96,10 +109,18 @@ SERVICES = Facts(namespace=NamespacePolicy(workload_type="service"))
 OFF = Facts(namespace=NamespacePolicy(workload_type="service", enforcement="off"))
 UNTOLD_IS_KEPT = Facts(settings=PolicySettings(default_preemptible=False))
 """By `disableDefaultPreemptiable`."""
-WITH_TRAINING = Facts(priority_classes={"training": TRAINING, "urgent": a_priority_class("urgent").worth(9000).build()})
+WITH_TRAINING = Facts(
+    priority_classes={
+        "training": TRAINING,
+        "urgent": a_priority_class("urgent").worth(9000).build(),
+    }
+)
 IN_GANG = {keys.POD_GROUP: "train"}
 IN_PHASE = an_eviction()
-HINTED, ENDING = IN_PHASE.hinted(deadline=after(60)).build(), IN_PHASE.in_phase(Phase.TERMINATING).build()
+HINTED, ENDING = (
+    IN_PHASE.hinted(deadline=after(60)).build(),
+    IN_PHASE.in_phase(Phase.TERMINATING).build(),
+)
 TEAM = GangKey("team", "train")
 
 TENANTS = {
@@ -107,7 +128,8 @@ TENANTS = {
         pod=a_pod(labels=in_class(2)), want={"preemption_class": 2, "states_preferences": True}
     ),
     "so is a checkpoint": Case(
-        pod=a_pod(annotations=say(checkpoint="auto", checkpoint_hint="http://:80/")), want={"states_preferences": True}
+        pod=a_pod(annotations=say(checkpoint="auto", checkpoint_hint="http://:80/")),
+        want={"states_preferences": True},
     ),
     "so is what its eviction costs": Case(
         pod=a_pod(annotations={keys.EVICTION_COST: "5"}), want={"states_preferences": True}
@@ -122,7 +144,8 @@ TENANTS = {
         want={"progress.walltime": Walltime(after(-1900), 3000)},
     ),
     "its last checkpoint counts": Case(
-        pod=a_pod(annotations=say(last_checkpoint_at="2026-11-21T11:45:00Z")), want={"progress.saved_at": after(-900)}
+        pod=a_pod(annotations=say(last_checkpoint_at="2026-11-21T11:45:00Z")),
+        want={"progress.saved_at": after(-900)},
     ),
     "a class above 6 without a checkpoint is not preemptible": Case(
         pod=a_pod(labels=in_class(8)),
@@ -136,7 +159,9 @@ TENANTS = {
         pod=a_pod(), facts=UNTOLD_IS_KEPT, want={"is_non_preemptible": True, "preemption_class": 4}
     ),
     "but one that says that it is": Case(
-        pod=a_pod(labels={keys.PREEMPTIBLE: "true"}), facts=UNTOLD_IS_KEPT, want={"is_non_preemptible": False}
+        pod=a_pod(labels={keys.PREEMPTIBLE: "true"}),
+        facts=UNTOLD_IS_KEPT,
+        want={"is_non_preemptible": False},
     ),
     "a Namespace of services runs services": Case(
         pod=a_pod(), facts=SERVICES, want={"is_service": True, "preemption_class": 6}
@@ -144,7 +169,12 @@ TENANTS = {
     "where nothing is enforced, nothing of Reprieve's counts": Case(
         pod=a_pod({"activeDeadlineSeconds": 60}, labels={**in_class(9), keys.PREEMPTIBLE: "false"}),
         facts=OFF,
-        want={"preemption_class": 4, "is_service": False, "is_non_preemptible": False, "states_preferences": False},
+        want={
+            "preemption_class": 4,
+            "is_service": False,
+            "is_non_preemptible": False,
+            "states_preferences": False,
+        },
     ),
     "its PriorityClass says what it tolerates": Case(
         pod=a_pod({"priorityClassName": "training"}),
@@ -156,15 +186,21 @@ TENANTS = {
         },
     ),
     "one that is not known to be scheduled tolerates for ever": Case(
-        pod=a_pod({"priorityClassName": "training"}, status={"conditions": [{**SCHEDULED, "status": "False"}]}),
+        pod=a_pod(
+            {"priorityClassName": "training"},
+            status={"conditions": [{**SCHEDULED, "status": "False"}]},
+        ),
         facts=WITH_TRAINING,
         want={"toleration.scheduled_at": None},
     ),
     "a PriorityClass that does not exist is seen": Case(
-        pod=a_pod({"priorityClassName": "gone"}), want={"lacks_priority_class": True, "toleration.policy": None}
+        pod=a_pod({"priorityClassName": "gone"}),
+        want={"lacks_priority_class": True, "toleration.policy": None},
     ),
     "it is defended with the class that it names": Case(
-        pod=a_pod({"priorityClassName": "training"}, annotations=say(preemption_priority_class="urgent")),
+        pod=a_pod(
+            {"priorityClassName": "training"}, annotations=say(preemption_priority_class="urgent")
+        ),
         facts=WITH_TRAINING,
         want={"priority": 7, "preemption_priority": 9000},
     ),
@@ -175,15 +211,23 @@ TENANTS = {
     ),
     "its PodGroup's priority stands for its own": Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
-        known={"native": PodGroupInfo(priority=99, disruption_mode=DisruptionMode.ALL, min_count=3)},
-        want={"priority": 99, "gang": TEAM, "disruption_mode": DisruptionMode.ALL, "gang_minimum": 3},
+        known={
+            "native": PodGroupInfo(priority=99, disruption_mode=DisruptionMode.ALL, min_count=3)
+        },
+        want={
+            "priority": 99,
+            "gang": TEAM,
+            "disruption_mode": DisruptionMode.ALL,
+            "gang_minimum": 3,
+        },
     ),
     "a PodGroup that nobody could read goes pod by pod": Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
         want={"gang": TEAM, "disruption_mode": DisruptionMode.SINGLE},
     ),
     "a gang that was declared goes as a whole": Case(
-        pod=a_pod(labels=IN_GANG), want={"gang": TEAM, "disruption_mode": DisruptionMode.ALL, "gang_minimum": 0}
+        pod=a_pod(labels=IN_GANG),
+        want={"gang": TEAM, "disruption_mode": DisruptionMode.ALL, "gang_minimum": 0},
     ),
     "its minimum is read": Case(
         pod=a_pod(labels={keys.DRAFT_POD_GROUP: "train", keys.DRAFT_MIN_AVAILABLE: "2"}),
@@ -195,12 +239,15 @@ TENANTS = {
     ),
     "nor does one beside a native group": Case(
         pod=a_pod(
-            {"schedulingGroup": {"podGroupName": "train"}}, annotations={keys.KOORDINATOR_MIN_AVAILABLE: "2147483647"}
+            {"schedulingGroup": {"podGroupName": "train"}},
+            annotations={keys.KOORDINATOR_MIN_AVAILABLE: "2147483647"},
         ),
         known={"native": PodGroupInfo(disruption_mode=DisruptionMode.SINGLE, min_count=3)},
         want={"disruption_mode": DisruptionMode.SINGLE, "gang_minimum": 3},
     ),
-    "the guard is asked about one that says something": Case(pod=a_pod(labels=in_class(4)), want={"is_guarded": True}),
+    "the guard is asked about one that says something": Case(
+        pod=a_pod(labels=in_class(4)), want={"is_guarded": True}
+    ),
     "and about one that declares a checkpoint": Case(
         pod=a_pod(annotations={keys.CHECKPOINT: "auto"}), want={"is_guarded": True}
     ),
@@ -216,14 +263,23 @@ TENANTS = {
         want={"is_guarded": False},
     ),
     "its quota is the one that Koordinator would charge": Case(
-        pod=a_pod(), facts=Facts(quotas=Quotas([a_quota("team", "team")])), want={"quota": ("team", "team")}
+        pod=a_pod(),
+        facts=Facts(quotas=Quotas([a_quota("team", "team")])),
+        want={"quota": ("team", "team")},
     ),
     "one that keeps others away is known": Case(
-        pod=a_pod(repelling({"labelSelector": {"matchLabels": {"app": "db"}}, "namespaces": ["a", "b"]})),
-        want={"anti_affinity": (AntiAffinity(frozenset({"a", "b"}), (Requirement("app", "In", ("db",)),)),)},
+        pod=a_pod(
+            repelling({"labelSelector": {"matchLabels": {"app": "db"}}, "namespaces": ["a", "b"]})
+        ),
+        want={
+            "anti_affinity": (
+                AntiAffinity(frozenset({"a", "b"}), (Requirement("app", "In", ("db",)),)),
+            )
+        },
     ),
     "of its own Namespace where it names none": Case(
-        pod=a_pod(repelling({"labelSelector": {}})), want={"anti_affinity": (AntiAffinity(frozenset({"team"}), ()),)}
+        pod=a_pod(repelling({"labelSelector": {}})),
+        want={"anti_affinity": (AntiAffinity(frozenset({"team"}), ()),)},
     ),
     "of any where it selects some": Case(
         pod=a_pod(repelling({"labelSelector": {}, "namespaces": ["a"], "namespaceSelector": {}})),
@@ -240,14 +296,23 @@ TENANTS = {
     "host ports of containers and sidecars are the node's": Case(
         pod=a_pod(
             {
-                "containers": [{"ports": [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81}]}],
+                "containers": [
+                    {"ports": [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81}]}
+                ],
                 "initContainers": [
-                    {"restartPolicy": "Always", "ports": [{"hostPort": 53, "hostIP": "10.0.0.1", "protocol": "UDP"}]},
+                    {
+                        "restartPolicy": "Always",
+                        "ports": [{"hostPort": 53, "hostIP": "10.0.0.1", "protocol": "UDP"}],
+                    },
                     {"ports": [{"hostPort": 99}]},
                 ],
             }
         ),
-        want={"ports": frozenset({HostPortInfo("0.0.0.0", "TCP", 8080), HostPortInfo("10.0.0.1", "UDP", 53)})},
+        want={
+            "ports": frozenset(
+                {HostPortInfo("0.0.0.0", "TCP", 8080), HostPortInfo("10.0.0.1", "UDP", 53)}
+            )
+        },
     ),
     "one being deleted is going, until its grace ends": Case(
         pod=a_pod(deletionTimestamp="2026-11-21T12:00:30Z"),
@@ -281,21 +346,32 @@ TENANTS = {
         want={"notified": True, "is_held_by_budget": False},
     ),
     "unless a budget held it before: then since that": Case(
-        pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, must_evict=True, held_since=after(-60)))}),
+        pod=a_pod(
+            annotations={
+                keys.EVICTION: render(replace(HINTED, must_evict=True, held_since=after(-60)))
+            }
+        ),
         want={"notified": False, "is_held_by_budget": True, "release_expected_at": after(-60)},
     ),
     "one that was taken back stays, whatever held it before": Case(
         pod=a_pod(
             annotations={
                 keys.EVICTION: render(
-                    replace(HINTED, phase=Phase.CANCELLED, deadline=None, must_evict=True, held_since=after(-60))
+                    replace(
+                        HINTED,
+                        phase=Phase.CANCELLED,
+                        deadline=None,
+                        must_evict=True,
+                        held_since=after(-60),
+                    )
                 )
             }
         ),
         want={"is_leaving": False, "is_held_by_budget": False},
     ),
     "what is to be deleted is told": Case(
-        pod=a_pod(annotations={keys.EVICTION: render(ENDING)}), want={"notified": True, "is_held_by_budget": False}
+        pod=a_pod(annotations={keys.EVICTION: render(ENDING)}),
+        want={"notified": True, "is_held_by_budget": False},
     ),
     "a mark changes nothing of one that goes": Case(
         pod=a_pod(
@@ -319,7 +395,8 @@ TENANTS = {
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_leaving": False}
     ),
     "one that is to be evicted is going, nobody knows when": Case(
-        pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}), want={"is_leaving": True, "release_expected_at": None}
+        pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}),
+        want={"is_leaving": True, "release_expected_at": None},
     ),
     "one with Koordinator's mark is going": Case(
         pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_leaving": True}
@@ -328,7 +405,9 @@ TENANTS = {
         f"one that is {phase} {'is' if going else 'is not'} going": Case(
             pod=a_pod(
                 labels={keys.SOFT_EVICTION: phase},
-                annotations={keys.EVICTION: render(IN_PHASE.in_phase(phase, deadline=after(60)).build())},
+                annotations={
+                    keys.EVICTION: render(IN_PHASE.in_phase(phase, deadline=after(60)).build())
+                },
             ),
             want={
                 "is_leaving": going,
@@ -359,7 +438,11 @@ NATIVE = a_pod({"schedulingGroup": {"podGroupName": "train"}})
 WHOLE = {
     "a pod alone does not": (a_pod(), None, False),
     "one of a labelled gang does": (a_pod(labels={keys.POD_GROUP: "train"}), None, True),
-    "one of a native group does as that says": (NATIVE, PodGroupInfo(disruption_mode=DisruptionMode.ALL), True),
+    "one of a native group does as that says": (
+        NATIVE,
+        PodGroupInfo(disruption_mode=DisruptionMode.ALL),
+        True,
+    ),
     "or does not": (NATIVE, PodGroupInfo(), False),
     "or where that is gone": (NATIVE, None, False),
 }
@@ -372,7 +455,9 @@ def test_who_goes_with_all_of_its_gang(pod: Pod, native: PodGroupInfo | None, *,
 
 def waiting(name: str, *, nominated: str | None = None, **fields: Any) -> Preemptor:
     guest = a_pod_demand(name)
-    return a_preemptor(demand=guest, name=name, nominated_node=nominated, gang=TEAM, devices=1.0, **fields)
+    return a_preemptor(
+        demand=guest, name=name, nominated_node=nominated, gang=TEAM, devices=1.0, **fields
+    )
 
 
 NEVER = {"preemptionPolicy": "Never"}
@@ -387,15 +472,25 @@ PREEMPTORS = {
             "devices": 0.5,
         },
     ),
-    "one of Kubernetes' own is exempt": Case(pod=a_pod({"priority": 1_000_000_001}), want={"is_exempt": True}),
-    "the highest that a user may be is not": Case(pod=a_pod({"priority": 1_000_000_000}), want={"is_exempt": False}),
-    "one of an exempt Namespace is": Case(pod=a_pod(namespace="kube-system"), want={"is_exempt": True}),
-    "one that never preempts says so": Case(pod=a_pod(NEVER), want={"never_preempts": True, "can_preempt": False}),
+    "one of Kubernetes' own is exempt": Case(
+        pod=a_pod({"priority": 1_000_000_001}), want={"is_exempt": True}
+    ),
+    "the highest that a user may be is not": Case(
+        pod=a_pod({"priority": 1_000_000_000}), want={"is_exempt": False}
+    ),
+    "one of an exempt Namespace is": Case(
+        pod=a_pod(namespace="kube-system"), want={"is_exempt": True}
+    ),
+    "one that never preempts says so": Case(
+        pod=a_pod(NEVER), want={"never_preempts": True, "can_preempt": False}
+    ),
     "one may be forbidden to by its label": Case(
         pod=a_pod(labels={keys.CAN_PREEMPT: "false"}), want={"can_preempt": False}
     ),
     "or by the cluster's policy": Case(
-        pod=a_pod(), facts=Facts(settings=PolicySettings(default_can_preempt=False)), want={"can_preempt": False}
+        pod=a_pod(),
+        facts=Facts(settings=PolicySettings(default_can_preempt=False)),
+        want={"can_preempt": False},
     ),
     "before the API server resolves it, its priority is its PriorityClass's": Case(
         pod=a_pod({"priority": None, "priorityClassName": "urgent"}),
@@ -414,11 +509,15 @@ PREEMPTORS = {
     "which scheduler places it is known": Case(
         pod=a_pod({"schedulerName": "ours"}), want={"scheduler": "ours", "is_gated": False}
     ),
-    "and that none does yet": Case(pod=a_pod({"schedulingGates": [{"name": "wait"}]}), want={"is_gated": True}),
+    "and that none does yet": Case(
+        pod=a_pod({"schedulingGates": [{"name": "wait"}]}), want={"is_gated": True}
+    ),
     "no longer nominated is not nominated": Case(
         pod=a_pod(status={"nominatedNodeName": ""}), want={"nominated_node": None}
     ),
-    "it may run no longer than it says": Case(pod=a_pod({"activeDeadlineSeconds": 60}), want={"walltime_seconds": 60}),
+    "it may run no longer than it says": Case(
+        pod=a_pod({"activeDeadlineSeconds": 60}), want={"walltime_seconds": 60}
+    ),
     "its node must have labels": Case(
         pod=a_pod(
             {
@@ -429,7 +528,9 @@ PREEMPTORS = {
                             "nodeSelectorTerms": [
                                 {
                                     "matchExpressions": [{"key": "gpu", "operator": "Exists"}],
-                                    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}],
+                                    "matchFields": [
+                                        {"key": "metadata.name", "operator": "In", "values": ["n"]}
+                                    ],
                                 }
                             ]
                         }
@@ -440,13 +541,17 @@ PREEMPTORS = {
         want={
             "demand.constraints.node_selector": {"zone": "a"},
             "demand.constraints.node_affinity_terms": (
-                NodeAffinityTerm((Requirement("gpu", "Exists"),), (Requirement("metadata.name", "In", ("n",)),)),
+                NodeAffinityTerm(
+                    (Requirement("gpu", "Exists"),), (Requirement("metadata.name", "In", ("n",)),)
+                ),
             ),
         },
     ),
     "it tolerates taints": Case(
         pod=a_pod({"tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]}),
-        want={"demand.constraints.tolerations": (TaintToleration("k", "Exists", "", "NoSchedule"),)},
+        want={
+            "demand.constraints.tolerations": (TaintToleration("k", "Exists", "", "NoSchedule"),)
+        },
     ),
     "a spread that is only preferred is no bar": Case(
         pod=a_pod({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}),
@@ -457,7 +562,9 @@ PREEMPTORS = {
         want={"depends_on_other_pods": True},
     ),
     "so does being near some": Case(
-        pod=a_pod({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}),
+        pod=a_pod(
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}
+        ),
         want={"depends_on_other_pods": True},
     ),
     "and a claim of devices": Case(
@@ -481,7 +588,9 @@ def test_one_without_a_gang_has_no_mates():
 
 def test_all_of_a_gang_that_wait_without_a_node_must_be_placed():
     me = waiting("a")
-    found = snapshot_builder.with_gang(me, [me, waiting("c"), waiting("b"), waiting("d", nominated="n")], placed=())
+    found = snapshot_builder.with_gang(
+        me, [me, waiting("c"), waiting("b"), waiting("d", nominated="n")], placed=()
+    )
 
     assert [guest.uid for guest in found.pending_members] == ["b", "c"]
     assert found.devices == 3.0
@@ -490,7 +599,9 @@ def test_all_of_a_gang_that_wait_without_a_node_must_be_placed():
 def test_a_gang_needs_no_more_than_its_minimum():
     me = waiting("a", gang_minimum=4)
     placed = [a_scheduled_pod("e", gang=TEAM)]
-    found = snapshot_builder.with_gang(me, [me, waiting("b"), waiting("c"), waiting("d", nominated="n")], placed)
+    found = snapshot_builder.with_gang(
+        me, [me, waiting("b"), waiting("c"), waiting("d", nominated="n")], placed
+    )
 
     assert [guest.uid for guest in found.pending_members] == ["b"]
     assert found.nominated_member_uids == {"d"}
@@ -509,7 +620,11 @@ def test_those_of_it_that_go_are_none_of_them():
         == 1
     )
     assert (
-        len(snapshot_builder.with_gang(me, [me, waiting("b")], [a_scheduled_pod("old", gang=TEAM)]).pending_members)
+        len(
+            snapshot_builder.with_gang(
+                me, [me, waiting("b")], [a_scheduled_pod("old", gang=TEAM)]
+            ).pending_members
+        )
         == 0
     )
 
@@ -535,7 +650,9 @@ def test_who_has_room_and_who_wants_it(pod: Pod, *, has_room: bool, wants_room: 
 
 
 def a_node(**document: Any) -> Node:
-    return msgspec.json.decode(msgspec.json.encode({"metadata": {"name": "n"}, **document}), type=Node)
+    return msgspec.json.decode(
+        msgspec.json.encode({"metadata": {"name": "n"}, **document}), type=Node
+    )
 
 
 def test_a_node_is_a_room():
@@ -556,7 +673,12 @@ def test_a_node_that_has_said_nothing_yet_has_no_room():
 
 BUDGETS = {
     "its pods are selected": (
-        {"selector": {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}},
+        {
+            "selector": {
+                "matchLabels": {"app": "web"},
+                "matchExpressions": [{"key": "tier", "operator": "Exists"}],
+            }
+        },
         (Requirement("app", "In", ("web",)), Requirement("tier", "Exists")),
     ),
     "without a selector nobody is": ({}, ()),
@@ -576,7 +698,11 @@ def test_a_budget(spec: Mapping[str, Any], want: tuple[Requirement, ...]):
     )
 
     assert found.requirements == want
-    assert (found.namespace, found.disruptions_allowed, found.disrupted_pods) == ("team", 2, frozenset({"web-1"}))
+    assert (found.namespace, found.disruptions_allowed, found.disrupted_pods) == (
+        "team",
+        2,
+        frozenset({"web-1"}),
+    )
 
 
 def test_a_gang_goes_as_a_whole_where_one_of_its_pods_says_so():
@@ -588,11 +714,15 @@ def test_a_gang_goes_as_a_whole_where_one_of_its_pods_says_so():
     found = snapshot_builder.gang_infos_of([single, a_scheduled_pod("c"), whole])
 
     assert found == {
-        TEAM: GangInfo(key=TEAM, disruption_mode=DisruptionMode.ALL, min_available=2, members=(single, whole))
+        TEAM: GangInfo(
+            key=TEAM, disruption_mode=DisruptionMode.ALL, min_available=2, members=(single, whole)
+        )
     }
 
 
-@pytest.mark.parametrize(("minimum", "is_whole"), [(0, False), (1, False), (2, True), (2**31 - 1, True)])
+@pytest.mark.parametrize(
+    ("minimum", "is_whole"), [(0, False), (1, False), (2, True), (2**31 - 1, True)]
+)
 def test_a_gang_that_can_spare_none_goes_as_a_whole(minimum: int, *, is_whole: bool):
     """Without this, whoever says that all are needed would have none of them preempted."""
     members = [a_scheduled_pod(name, gang=TEAM, gang_minimum=minimum) for name in ("a", "b")]
@@ -607,7 +737,12 @@ def test_a_scene_has_everybody_in_its_place():
     budget = a_budget("web")
 
     found = snapshot_builder.snapshot_of(
-        [a_node(), Node()], [tenant, other], [pending, a_preemptor()], [budget], PolicySettings(), NOW
+        [a_node(), Node()],
+        [tenant, other],
+        [pending, a_preemptor()],
+        [budget],
+        PolicySettings(),
+        NOW,
     )
 
     assert list(found.nodes) == ["n"]

@@ -39,8 +39,12 @@ def test_the_core_decides_by_upstreams_rule_and_the_named_differences(scene: Sce
 def test_a_toleration_ends_at_the_very_second(seconds: int, is_taken: bool) -> None:  # noqa: FBT001 - a row of the table
     # Too fine for schedulers that run, so only here: upstream's `After` is false where both are the same.
     named = ScenarioPriorityClass(value=8000, annotations={MINIMUM: "10000", SECONDS: "600"})
-    node = ScenarioNode(name="n0", cpu=1, pods=(ScenarioPod(name="a", priority_class=named, scheduled_ago=seconds),))
-    scene = Scenario(name="end", preemptor=ScenarioPod(name="preemptor", priority_class=HIGH), nodes=(node,))
+    node = ScenarioNode(
+        name="n0", cpu=1, pods=(ScenarioPod(name="a", priority_class=named, scheduled_ago=seconds),)
+    )
+    scene = Scenario(
+        name="end", preemptor=ScenarioPod(name="preemptor", priority_class=HIGH), nodes=(node,)
+    )
     wanted = ScenarioOutcome("n0", frozenset({"a"})) if is_taken else ScenarioOutcome()
     assert rule.decide(scene) == core.decide(scene, NOW) == wanted
 
@@ -51,11 +55,17 @@ def test_each_difference_has_a_reason_and_shows_by_itself(difference: Difference
     assert WHY[difference]
     assert shown.upstream != shown.reprieve
     assert rule.decide(shown.scene) == shown.upstream
-    by_itself = [one for one in Difference if rule.decide(shown.scene, frozenset({one})) == shown.reprieve]
+    by_itself = [
+        one for one in Difference if rule.decide(shown.scene, frozenset({one})) == shown.reprieve
+    ]
     assert by_itself == [difference]
     assert core.decide(shown.scene, NOW) == shown.reprieve
 
 
 def test_scenes_are_about_tolerations() -> None:
-    without = [scene for scene in SCENES if rule.decide(scene) != rule.decide(generator.without_tolerations(scene))]
+    without = [
+        scene
+        for scene in SCENES
+        if rule.decide(scene) != rule.decide(generator.without_tolerations(scene))
+    ]
     assert len(without) > len(SCENES) / 6
