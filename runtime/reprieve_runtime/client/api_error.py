@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 
 class ApiError(Exception):
@@ -22,6 +23,26 @@ class ApiError(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.causes = causes
         """Each a word of the API's and a sentence."""
+
+    @property
+    def is_unreachable(self) -> bool:
+        """The API server did not answer at all."""
+        return self.status == 0
+
+    @property
+    def is_not_found(self) -> bool:
+        """The object does not exist (404)."""
+        return self.status == HTTPStatus.NOT_FOUND
+
+    @property
+    def is_conflict(self) -> bool:
+        """The object has changed since it was read, or exists already (409)."""
+        return self.status == HTTPStatus.CONFLICT
+
+    @property
+    def is_forbidden(self) -> bool:
+        """The caller lacks the permission (403)."""
+        return self.status == HTTPStatus.FORBIDDEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
