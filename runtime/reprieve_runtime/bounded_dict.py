@@ -1,4 +1,4 @@
-"""A dictionary that forgets its oldest entries, for what is remembered about a cluster of any size."""
+"""A dictionary that forgets its oldest entries: what a program remembers of a cluster is bounded."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
