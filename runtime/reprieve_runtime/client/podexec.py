@@ -70,7 +70,7 @@ async def _wait_for_result(socket: aiohttp.ClientWebSocketResponse) -> ExecResul
             return ExecResult(None, "the connection ended before the command did")
         if message.data[:1] == bytes([_ERROR_CHANNEL]):
             return _parse_status(message.data[1:])
-    return ExecResult(None, "the command says too much")
+    return ExecResult(None, "the command printed too much output")
 
 
 def _parse_status(text: bytes) -> ExecResult:
