@@ -160,7 +160,7 @@ def test_without_the_volume_no_process_is_searched(proc: Proc) -> None:
 
 def test_a_process_that_ends_during_the_search_is_skipped(proc: Proc) -> None:
     (proc.folder / "40").mkdir()
-    with pytest.raises(UndeliverableError, match="no container"):
+    with pytest.raises(UndeliverableError, match="no running container"):
         proc.signaller.send()
 
 
