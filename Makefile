@@ -8,6 +8,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONPATH := hack:tests
+# Tests start our programs hundreds of times. Without bytecode on disk, each start compiles all modules anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Cluster tests wait more than they compute, so there are more workers than processors. Each has a cluster of its own.
 WORKERS ?= $(shell expr $$(nproc) + 2)
 SIDE_BY_SIDE := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder

@@ -42,7 +42,7 @@ async def test_a_mark_taken_back_while_no_operator_runs_spares_the_pod(director:
     first = await director.start_leader(identity="same")
     actor = Actor("spared", says=SAVING, event=Event(act=Act.UNMARK))
     await told(director, actor)
-    first.kill()
+    first.kill(end_lease=False)
     await stage.unmark(actor.name)
     actor.ended_at = utc_now()
     async with director.outage():
@@ -91,7 +91,7 @@ async def test_a_pod_made_anew_under_the_same_name_is_nobodys_victim(director: D
     first = await director.start_leader(identity="same")
     actor = Actor("twin", says=SAVED, event=Event(act=Act.DELETE), scene=Phase.EXTENDED)
     await director.cast([actor])
-    first.kill()
+    first.kill(end_lease=False)
     await director.mark()
     await stage.delete(actor.name)
     await stage.release([actor.name], "example.com/held")

@@ -22,7 +22,7 @@ from reprieve_testing.differential.published import use_cases
 from reprieve_testing.differential.scene import Outcome, Scene
 from reprieve_testing.differential.shown import SHOWN
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 NAME = "reprieve-victims"
 SCENES = population.population(

@@ -18,7 +18,7 @@ from realcluster.programs import OPERATOR, WEBHOOKS, Programs
 from realcluster.progress import Progress
 from realcluster.state import Cluster
 
-from .cluster import make_namespace, new_cluster, wait_for
+from .cluster import LEASE_SECONDS, make_namespace, new_cluster, wait_for
 
 Json = Any
 SCHEDULER = "system:kube-scheduler"
@@ -189,7 +189,7 @@ def guarded_cluster(name: str, *, nodes: int = 2, **settings: Json) -> Iterator[
     """Make a cluster with Reprieve in it for the block."""
     with new_cluster(name, kwok_nodes=nodes, **settings) as cluster:
         kubectl = Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
-        here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL)
+        here = world.places(cluster.port("webhooks"), cluster.port("operator"), Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
         place = World(cluster.home, kubectl, Programs(cluster.home, kubectl, here), Nodes.LOCAL, cluster.audit_log)
         install.install(kubectl, install.DEMO, cluster.port("webhooks"))
         for program in (WEBHOOKS, OPERATOR):

@@ -27,6 +27,9 @@ FEATURE_GATES = {
 LEFT, TOLD, REPRIEVED = "left", "told", "reprieved"
 WATCHED_SECONDS = 12.0
 """A storm would be six hundred calls."""
+SETTLED_SECONDS = 60.0
+HELD_UP_SECONDS = 20.0
+"""A scheduler that waits for one refusal after the other holds a bystander up for minutes; a second is usual."""
 _HINT = {**HINT, keys.CHECKPOINT_TIMEOUT: "100s"}
 _PHASES_OF_THE_TOLD = {"hinted", "checkpointing"}
 
@@ -124,20 +127,20 @@ def play(ours: Guarded, pace: str) -> Played:
         _go_for_a_first_set(ours, team)
         others = [name for name in SCENES if name != SECOND_SET]
         ours.create(team, *(_preemptor(name, _NODES[name]) for name in others))
-        wait_for("all of them are asked for", lambda: _are_asked_for(ours.calls(team)), 60)
+        wait_for("all of them are asked for", lambda: _are_asked_for(ours.calls(team)))
         bystander_is_placed(ours, team)
         # Where a pod goes, whoever waits tries again.
         ours.kubectl.read("delete", "pod", "bystander", "-n", team)
         calls = _by_scene(watched(ours, team))
         bystander_is_placed(ours, team, "another")
         busy = [watched_while_pods_end(ours, team, passing) for passing in ("passing", "going-on")]
-        outcomes = {name: {_outcome(ours, team, pod) for pod in _victims(name)} for name in SCENES}
+        outcomes = {name: _outcomes(ours, team, name, scene.becomes(pace)) for name, scene in SCENES.items()}
         told = [name for name, scene in SCENES.items() if scene.becomes(pace) == TOLD]
         for pod in (pod for name in told for pod in _victims(name)):
             ours.save(team, pod)
         ours.running(team, *(f"{name}-preemptor" for name in told if name != GANG))
         # Where a scheduler sleeps over a gang, a pod that ends has it look again: elsewhere they go on to.
-        wait_for("the gang's preemptor runs", lambda: _runs_once_one_ends(ours, team, f"{GANG}-preemptor"), 60)
+        wait_for("the gang's preemptor runs", lambda: _runs_once_one_ends(ours, team, f"{GANG}-preemptor"))
         return Played(calls, busy, outcomes)
 
 
@@ -146,7 +149,7 @@ def bystander_is_placed(ours: Guarded, team: str, name: str = "bystander") -> No
     began = time.monotonic()
     ours.create(team, a_pod(name, node="kwok-1"))
     ours.running(team, name)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < HELD_UP_SECONDS
 
 
 def watched(ours: Guarded, team: str) -> list[Call]:
@@ -222,6 +225,14 @@ def _by_scene(calls: list[Call]) -> dict[str, list[Call]]:
 def _are_asked_for(calls: list[Call]) -> bool:
     is_second = any(call.name in _victims(SECOND_SET) for call in calls)
     return is_second and all(_by_scene(calls).values())
+
+
+def _outcomes(ours: Guarded, team: str, name: str, wanted: str) -> set[str]:
+    """Return what became of all victims of a scene; a busy operator reprieves the members of a gang one after the other."""
+    deadline = time.monotonic() + SETTLED_SECONDS
+    while (found := {_outcome(ours, team, pod) for pod in _victims(name)}) != {wanted} and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
 
 
 def _outcome(ours: Guarded, team: str, name: str) -> str:

@@ -138,7 +138,9 @@ def recover(ours: Extended) -> None:
     ours.ask_the_extender()
 
 
-@pytest.mark.parametrize("break_it", [stop_webhooks, hang_webhooks, ask_elsewhere])
+@pytest.mark.parametrize(
+    "break_it", [stop_webhooks, hang_webhooks, pytest.param(ask_elsewhere, marks=pytest.mark.slow)]
+)
 def test_without_an_answer_in_time_the_scheduler_chooses_by_itself(
     ours: Extended, break_it: Callable[[Extended], None]
 ) -> None:

@@ -41,7 +41,10 @@ class Place:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(False, id="simulated"), pytest.param(True, id="real", marks=pytest.mark.real_node)],
+    params=[
+        pytest.param(False, id="simulated", marks=pytest.mark.slow),
+        pytest.param(True, id="real", marks=pytest.mark.real_node),
+    ],
 )
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     is_real = bool(request.param)

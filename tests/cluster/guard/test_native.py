@@ -51,6 +51,7 @@ def test_a_group_that_goes_as_a_whole_is_asked_for_rarely_on_all_of_its_nodes(ou
         assert len(ours.calls(team)) <= WATCHED_SECONDS
 
 
+@pytest.mark.slow
 def test_so_is_one_that_nobody_may_preempt_and_stays(ours: Guarded) -> None:
     with ours.namespace("kept") as team:
         kept = {"labels": {"quota.scheduling.koordinator.sh/preemptible": "false"}, "annotations": HINT}
@@ -58,13 +59,14 @@ def test_so_is_one_that_nobody_may_preempt_and_stays(ours: Guarded) -> None:
         ours.create(team, *(of_group("train", name, LOW, **kept) for name in NODES))
         ours.running(team, *NODES)
         ours.create(team, a_pod("preemptor", slots=2, priority_class=HIGH, node="kwok-0"))
-        wait_for("the scheduler is refused", lambda: ours.calls(team), 30)
+        wait_for("the scheduler is refused", lambda: ours.calls(team))
         bystander_is_placed(ours, team)
         assert rate(watched(ours, team)) <= 1
         assert {call.code for call in ours.calls(team)} == {429}
         ours.running(team, *NODES)
 
 
+@pytest.mark.slow
 def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(ours: Guarded) -> None:
     with ours.namespace("group") as team:
         victims = {node: f"victim-{node}" for node in NODES}
@@ -73,7 +75,7 @@ def test_a_group_that_preempts_on_several_nodes_asks_rarely_and_is_placed_whole(
         ours.running(team, *victims.values())
         ours.create(team, a_group("urgent", HIGH, schedulingPolicy={"gang": {"minCount": 2}}))
         ours.create(team, *(of_group("urgent", name, HIGH) for name in NODES))
-        wait_for("a victim is asked for", lambda: ours.calls(team), 30)
+        wait_for("a victim is asked for", lambda: ours.calls(team))
         assert rate(watched(ours, team)) <= 1
         for _ in victims:
             ours.save(team, victim := told_in(ours, team))
@@ -106,4 +108,4 @@ def told_in(ours: Guarded, team: str) -> str:
         pods: list[Any] = ours.kubectl.get("pods", "-n", team, "-l", "reprieve.dev/soft-eviction=hinted")["items"]
         return str(pods[0]["metadata"]["name"]) if pods else None
 
-    return wait_for("a victim is told", find, 60)
+    return wait_for("a victim is told", find)

@@ -78,7 +78,7 @@ class World:
             said = self.said(name)
             return said if text in said.get(field, "") and field in said else None
 
-        return wait_for(f"{field} {text}", look, 40)
+        return wait_for(f"{field} {text}", look)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def budget(world: World, at_least: int) -> None:
         # Where none is needed, the pod may be gone before anybody looks.
         return is_seen and status.get("currentHealthy", 0) >= at_least
 
-    wait_for("the budget is counted", is_counted, 60)
+    wait_for("the budget is counted", is_counted)
 
 
 def refused(cluster: OwnCluster) -> Done:
@@ -149,7 +149,7 @@ def serve_evictions(cluster: OwnCluster) -> None:
     document = json.dumps({"apiVersion": "v1", "kind": "Pod", **probe})
     words = ("create", "-n", NAMESPACE, "-f", "-", "--dry-run=server", "-o", "json")
     # As long as the webhooks remember what was not served.
-    wait_for("new pods name us", lambda: NAME in cluster.kubectl.run(*words, stdin=document).stdout, 60)
+    wait_for("new pods name us", lambda: NAME in cluster.kubectl.run(*words, stdin=document).stdout)
 
 
 def test_before_they_are_served_no_pod_names_us_and_nothing_complains(world: World) -> None:
@@ -211,7 +211,7 @@ def test_one_that_is_withdrawn_and_made_again_is_not_taken_back_by_that(world: W
     """Without this, a pod could be nobody's victim, and others wait for its room, for as long as somebody likes."""
     pod = world.asked("renewed")
     world.controller.withdraw("renewed")
-    wait_for("Event", lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "renewed"), 40)
+    wait_for("Event", lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "renewed"))
     world.controller.delete("renewed")
     world.controller.ask(pod)
     victim = world.cluster.wait_phase(NAMESPACE, "renewed", "hinted")
@@ -235,7 +235,7 @@ def test_a_request_that_is_deleted_while_no_operator_runs_stands_the_victim_down
     world.operator.kill()
     world.controller.delete("forgotten")
     world.start_operator()
-    wait_for("Event", lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "forgotten"), 40)
+    wait_for("Event", lambda: "SoftEvictionCancelled" in world.cluster.event_reasons(NAMESPACE, "forgotten"))
     pod = world.cluster.pod(NAMESPACE, "forgotten")
     assert pod is not None
     assert "deletionTimestamp" not in pod["metadata"]
@@ -247,7 +247,7 @@ def test_an_operator_that_is_killed_is_carried_on_by_the_next(world: World) -> N
     world.operator.kill()
     world.save(victim)
     world.start_operator()
-    world.cluster.wait_gone(NAMESPACE, "carried-on", 40)
+    world.cluster.wait_gone(NAMESPACE, "carried-on")
     assert world.wait_said("carried-on", "completionTime")["message"] in OVER
     writes = [entry.what for entry in world.cluster.audit(NAMESPACE, "carried-on") if entry.status < 300]
     assert (writes.count(EVICTED), writes.count("delete")) == (1, 0)
@@ -260,13 +260,13 @@ def test_what_a_budget_holds_is_not_deleted(world: World) -> None:
     budget(world, at_least=1)
     world.controller.ask(victim)
     world.save(world.cluster.wait_phase(NAMESPACE, "held", "hinted"))
-    wait_for("Event", lambda: "WaitingForBudget" in world.cluster.event_reasons(NAMESPACE, "held"), 40)
+    wait_for("Event", lambda: "WaitingForBudget" in world.cluster.event_reasons(NAMESPACE, "held"))
     kept = world.cluster.pod(NAMESPACE, "held")
     assert kept is not None
     assert "deletionTimestamp" not in kept["metadata"]
     assert "completionTime" not in world.said("held")
     budget(world, at_least=0)
-    world.cluster.wait_gone(NAMESPACE, "held", 60)
+    world.cluster.wait_gone(NAMESPACE, "held")
     world.wait_said("held", "completionTime")
     writes = world.cluster.audit(NAMESPACE, "held")
     assert {entry.status for entry in writes if entry.what == EVICTED} == {201, 429}
@@ -354,7 +354,7 @@ def test_a_mark_on_one_of_a_native_group_reaches_the_others(world: World) -> Non
 def test_a_scheduler_gets_no_part_of_a_native_group_before_the_others_are_asked(world: World) -> None:
     a_group(world, "torn", "torn-0", "torn-1", annotations={})
     tried = ("delete", "pod", "torn-0", "-n", NAMESPACE, "--dry-run=server", "--as=system:kube-scheduler")
-    done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)), 30)
+    done = wait_for("the guard answers", lambda: is_refused(world.cluster.kubectl.run(*tried)))
     assert "all of its gang is asked to go first" in done.stderr
 
 

@@ -260,7 +260,7 @@ class Director:
             await self._arrived.wait()
             await self._collect()
             assert program.process.poll() is None, f"ended by itself\n{program.tail()}"
-            program.kill()
+            program.kill(end_lease=False)
             async with self.outage():
                 done = self._let_down()
                 program = self.start()
