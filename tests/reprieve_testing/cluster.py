@@ -268,7 +268,7 @@ class ClusterHandle:
         return self._start("reprieve-operator", OPERATOR_PACE | settings, [sys.executable, "-c", code])
 
     def _start(self, name: str, settings: dict[str, object], command: Sequence[str] = ()) -> Program:
-        port = _free_port()
+        port = free_port()
         flags = {"listen_address": "127.0.0.1", "listen_port": port} | settings
         words = [f"--{key.replace('_', '-')}={_shown(value)}" for key, value in flags.items()]
         log = self.cluster.home / "logs" / f"{name}-{next(_names)}.log"
@@ -435,7 +435,7 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port on which a program can listen.
 
     A port that the kernel chooses may belong to an outgoing connection of another worker before the program listens.
